@@ -1,0 +1,145 @@
+/*
+ * Collectives over parameter groups.
+ *
+ * A group is a list of parameters, sharded as layout.h says. Its all-gather
+ * takes each rank's packed shard and lands every shard in the parameters' own
+ * storages. Its reduce-scatter reads the gradients where they lie and writes
+ * this rank's shard of their sum.
+ *
+ * A call is a request: start it, then wait for it. On the host backend a
+ * request moves on only inside tide calls on its communicator (there is no
+ * thread behind it); requests of one flow run one after the other.
+ */
+#ifndef TIDE_COLL_H
+#define TIDE_COLL_H
+
+#include <tide/comm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tide_group tide_group;
+typedef struct tide_slot tide_slot;
+typedef struct tide_request tide_request;
+
+/*
+ * Makes a group of `count` parameters on comm; local, no communication. Plans
+ * are made at the first call of each kind, and ranks compare group, options
+ * and order of calls in every call. `name` (may be NULL) appears in messages;
+ * it is copied. Errors: as tide_layout_create.
+ */
+TIDE_API tide_status tide_group_create(tide_comm *comm,
+                                       const tide_param *params, size_t count,
+                                       const char *name, tide_group **group);
+/* The group must have no request left. NULL is fine. */
+TIDE_API void tide_group_free(tide_group *group);
+TIDE_API const tide_layout *tide_group_layout(const tide_group *group);
+
+/*
+ * Replaces the group's planning options of options->coll (zeros: the
+ * communicator's defaults). All ranks must do the same. Errors:
+ * TIDE_ERR_INVALID.
+ */
+TIDE_API tide_status tide_group_set_options(tide_group *group,
+                                            const tide_plan_options *options);
+/* This rank's plan of a collective; owned by the group. For `coll` =
+ * TIDE_REDUCE_SCATTER the dtypes pick the plan, else they are ignored. */
+TIDE_API tide_status tide_group_plan(tide_group *group, tide_coll coll,
+                                     tide_dtype grad_dtype,
+                                     tide_dtype out_dtype,
+                                     const tide_plan **plan);
+
+/* --- All-gather --------------------------------------------------------- */
+
+/*
+ * Begins an all-gather: waits until this rank's STAGE slot is free and returns
+ * it in *shard. The caller then writes its packed shard there (parameter p at
+ * layout shard_offset, padding included) and calls tide_all_gather_start. On
+ * error *request is NULL.
+ */
+TIDE_API tide_status tide_all_gather_begin(tide_group *group, void **shard,
+                                           tide_request **request);
+/*
+ * Starts it. storage[p] receives parameter p, storage_bytes long, in any
+ * memory of this process; it must stay valid until the request is done. The
+ * array itself is copied. Errors: TIDE_ERR_INVALID (NULL where storage_bytes
+ * is not 0; a request that was started before).
+ */
+TIDE_API tide_status tide_all_gather_start(tide_request *request,
+                                           void *const *storage);
+
+/*
+ * All of it in one blocking call, from separate shards: shard[p] has this
+ * rank's rows of parameter p (outer * rows(rank) * inner elements), the
+ * padding is filled with zeros.
+ */
+TIDE_API tide_status tide_all_gather(tide_group *group,
+                                     const void *const *shard,
+                                     void *const *storage);
+
+/* --- Reduce-scatter ----------------------------------------------------- */
+
+typedef struct tide_reduce_args {
+    const void *const *grad; /* grad[p]: grad_elems elements, contiguous */
+    tide_dtype grad_dtype;   /* TIDE_BF16 or TIDE_F32, of all of them */
+    void *out;               /* layout out_elems elements */
+    tide_dtype out_dtype;    /* TIDE_F32 or TIDE_BF16 */
+    float scale;             /* of the sum: 1/R for the average */
+} tide_reduce_args;
+
+/*
+ * Starts a reduce-scatter: out = scale * sum over ranks, added in fp32 in a
+ * fixed order (rank order within a node, then nodes), padding zero. Gradients
+ * inside a slot are read there (Slot-Reuse); others are read in place where
+ * the communicator reads_private, else copied to the arena first. They must
+ * keep their values until TIDE_PHASE_READS; a slot may be vacated at once.
+ * The args and the array are copied. Errors: TIDE_ERR_INVALID (NULL, dtypes).
+ */
+TIDE_API tide_status tide_reduce_scatter_start(tide_group *group,
+                                               const tide_reduce_args *args,
+                                               tide_request **request);
+/* The same, waiting until it is done and the gradients are read. */
+TIDE_API tide_status tide_reduce_scatter(tide_group *group,
+                                         const tide_reduce_args *args);
+
+/* --- Requests ----------------------------------------------------------- */
+
+/*
+ * Waits until the request has reached the phase. Errors: TIDE_ERR_PEER,
+ * TIDE_ERR_MISMATCH, TIDE_ERR_ABORTED, TIDE_ERR_SYSTEM; after one of them the
+ * communicator is aborted on all ranks and outputs are undefined.
+ */
+TIDE_API tide_status tide_wait(tide_request *request, tide_phase phase);
+/* Moves requests on without waiting; *reached says if the phase is. */
+TIDE_API tide_status tide_test(tide_request *request, tide_phase phase,
+                               int *reached);
+/* Waits until the request is complete in every phase and frees it; errors are
+ * those of tide_wait, and it is freed all the same. NULL is fine. */
+TIDE_API tide_status tide_request_free(tide_request *request);
+
+/* --- Slots -------------------------------------------------------------- */
+
+/*
+ * A slot: an address range that stays the same for life, and holds memory of
+ * the arena only while it is occupied. Parameter storages live there in
+ * Slot-Reuse mode: occupied by the all-gather, vacated by the reshard, and
+ * between the two the gradients are copied in and read by the peers.
+ *
+ * occupy gives it memory with unspecified contents (nothing, if it has some);
+ * vacate takes it away. Pages that a reduce-scatter still reads stay alive
+ * until its TIDE_PHASE_READS, whatever the slot does. Touching a vacated slot
+ * is a fault (SIGSEGV), as using a freed storage should be.
+ * Errors: TIDE_ERR_INVALID, TIDE_ERR_MEMORY (address space or arena).
+ */
+TIDE_API tide_status tide_slot_create(tide_comm *comm, uint64_t bytes,
+                                      tide_slot **slot);
+TIDE_API void *tide_slot_address(const tide_slot *slot);
+TIDE_API tide_status tide_slot_occupy(tide_slot *slot);
+TIDE_API tide_status tide_slot_vacate(tide_slot *slot);
+TIDE_API void tide_slot_free(tide_slot *slot); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

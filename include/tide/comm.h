@@ -1,0 +1,106 @@
+/*
+ * Communicators: how ranks meet, and how they part.
+ *
+ * A communicator belongs to the R ranks that created it. It has two flows, one
+ * for all-gathers and one for reduce-scatters; calls of one flow run in the
+ * order in which they were started, and all ranks must start the same calls in
+ * the same order. A communicator, its groups, slots and requests may be used
+ * by one thread at a time; different communicators are independent.
+ */
+#ifndef TIDE_COMM_H
+#define TIDE_COMM_H
+
+#include <tide/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TIDE_VERSION_MAJOR 0
+#define TIDE_VERSION_MINOR 1
+#define TIDE_VERSION_PATCH 0
+TIDE_API const char *tide_version(void); /* "0.1.0" */
+
+/*
+ * How ranks exchange a few bytes while a communicator is created. `allgather`
+ * receives `bytes` bytes from every rank, in rank order, into recv (ranks *
+ * bytes), and returns 0, or not 0 on failure. It must itself give up in time
+ * when a rank does not come. It is called during tide_comm_create only.
+ */
+typedef struct tide_bootstrap {
+    uint32_t rank;
+    uint32_t ranks;
+    int (*allgather)(void *context, const void *send, void *recv, size_t bytes);
+    void *context;
+} tide_bootstrap;
+
+/* Zero everywhere asks for the defaults. */
+typedef struct tide_comm_config {
+    const char *backend;  /* "host"; NULL: the first that can serve */
+    uint32_t local_size;  /* G; 0: TIDE_LOCAL_SIZE, or the ranks of a machine */
+    uint32_t timeout_ms;  /* deadline of every wait; 0: TIDE_TIMEOUT_MS */
+    uint64_t arena_bytes; /* address space of the arena; 0: TIDE_ARENA_MIB */
+} tide_comm_config;
+
+typedef struct tide_comm tide_comm;
+
+typedef struct tide_comm_info {
+    uint32_t rank;
+    tide_topology topology;
+    const char *backend;
+    int reads_private;     /* gradients may be read in any memory of a peer */
+    uint64_t arena_bytes;  /* address space reserved */
+    uint64_t buffer_bytes; /* STAGE, RSTAGE, PARTIAL, RECV: scratch in use */
+    uint64_t slot_bytes;   /* memory that slots hold now */
+} tide_comm_info;
+
+/*
+ * Collective: creates the communicator. Ranks compare version, topology and
+ * configuration. Errors: TIDE_ERR_INVALID (NULL, ranks = 0 or too many, rank
+ * outside them, a local size that does not divide ranks); TIDE_ERR_MISMATCH
+ * (ranks differ; the message names them); TIDE_ERR_UNSUPPORTED (no backend can
+ * serve; the message says why each cannot); TIDE_ERR_PEER (a rank did not
+ * arrive before the deadline); TIDE_ERR_SYSTEM, TIDE_ERR_MEMORY. On error
+ * nothing is left behind.
+ */
+TIDE_API tide_status tide_comm_create(const tide_bootstrap *bootstrap,
+                                      const tide_comm_config *config,
+                                      tide_comm **comm);
+
+/*
+ * Frees the communicator; its groups, slots and requests must be freed before.
+ * Not collective, waits for no one (peers map this rank's memory themselves),
+ * possible in every state, also after abort or errors. A peer that still needs
+ * this rank gets TIDE_ERR_PEER. NULL is fine.
+ */
+TIDE_API void tide_comm_destroy(tide_comm *comm);
+
+/*
+ * Makes every pending and later call on this communicator that waits for peers
+ * or starts a collective, on every rank, return TIDE_ERR_ABORTED at once. May
+ * be called from any thread. NULL is fine.
+ */
+TIDE_API void tide_comm_abort(tide_comm *comm);
+
+TIDE_API tide_status tide_comm_get_info(const tide_comm *comm,
+                                        tide_comm_info *info);
+
+/*
+ * The launcher for tools and tests: forks `ranks` processes, gives each a
+ * bootstrap over inherited shared memory, and calls body(bootstrap, context)
+ * in each. A body's return value is its exit code. Returns the first non-zero
+ * exit code by rank (a signal s counts as 128 + s), 0 if all are 0, or -1 with
+ * tide_last_error set if no rank could be started. When a rank fails, the
+ * others have `grace_ms` left (0: the default deadline) and are then killed;
+ * no process outlives the call. codes[r], where codes is not NULL, receives
+ * each rank's exit code.
+ */
+TIDE_API int tide_launch(uint32_t ranks, uint32_t grace_ms,
+                         int (*body)(const tide_bootstrap *bootstrap,
+                                     void *context),
+                         void *context, int *codes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,310 @@
+/*
+ * Segments: one memfd a rank, handed to every other rank over a Unix socket
+ * in the abstract name space. Each pair of ranks keeps its connection: it
+ * hangs up when either process ends.
+ */
+#include "backend/host/host.h"
+#include "base/fail.h"
+#include "base/util.h"
+#include "exec/meet.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+/* Where a rank listens, and the word by which peers know each other. */
+typedef struct host_card {
+    struct sockaddr_un address;
+    uint32_t length;
+    uint64_t token;
+    uint64_t segment_bytes;
+} host_card;
+
+typedef struct greeting {
+    uint64_t token; /* of the listener */
+    uint32_t rank;  /* of the sender */
+} greeting;
+
+static char *map_segment(int fd, uint64_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+tide_status tdi_host_make_segment(tide_comm *comm)
+{
+    host_state *host = host_of(comm);
+    size_t counters = (size_t)TDI_FLOWS * TIDE_CH_COUNT * host->ranks;
+    host->control_bytes =
+        tdi_round_up(sizeof(host_control) + counters * sizeof(uint64_t), PAGE);
+    host->segment_bytes =
+        host->control_bytes + tdi_round_up(comm->arena_bytes, PAGE);
+    host->peers = calloc(host->ranks, sizeof(host_peer));
+    if (!host->peers)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory for %u peers", host->ranks);
+    for (uint32_t r = 0; r < host->ranks; r++)
+        host->peers[r].socket = host->peers[r].process = -1;
+    host->memory = memfd_create("tide", MFD_CLOEXEC);
+    if (host->memory < 0 || ftruncate(host->memory, (off_t)host->segment_bytes))
+        return tdi_fail_errno("rank %u: memfd of %llu bytes", comm->rank,
+                              (unsigned long long)host->segment_bytes);
+    host_peer *me = &host->peers[comm->rank];
+    me->segment = map_segment(host->memory, host->segment_bytes);
+    me->pid = getpid();
+    if (!me->segment)
+        return tdi_fail_errno("rank %u: mapping its segment of %llu bytes "
+                              "(lower TIDE_ARENA_MIB?)",
+                              comm->rank,
+                              (unsigned long long)host->segment_bytes);
+    host_control *control = host_control_of(comm, comm->rank);
+    host->magic = tdi_hash((uintptr_t)host, tdi_now_ms());
+    control->magic = host->magic;
+    control->magic_address = (uintptr_t)&host->magic;
+    atomic_store(&control->state, HOST_ALIVE);
+    return tdi_arena_init(&comm->arena, host->control_bytes,
+                          host->segment_bytes, PAGE);
+}
+
+/* --- Handing over ------------------------------------------------------- */
+
+static tide_status await_socket(tide_comm *comm, int fd, short events,
+                                uint64_t deadline)
+{
+    struct pollfd poller = {.fd = fd, .events = events};
+    for (uint64_t now; (now = tdi_now_ms()) < deadline;) {
+        int left = (int)tdi_min(deadline - now, INT_MAX);
+        int ready = poll(&poller, 1, left);
+        if (ready > 0)
+            return TIDE_OK;
+        if (ready < 0 && errno != EINTR)
+            return tdi_fail_errno("rank %u: waiting for a peer's segment",
+                                  comm->rank);
+    }
+    return tdi_fail(TIDE_ERR_PEER,
+                    "rank %u: a peer did not hand over its segment in %u ms",
+                    comm->rank, comm->timeout_ms / 2);
+}
+
+static tide_status send_segment(tide_comm *comm, int fd, uint64_t token)
+{
+    greeting hello = {token, comm->rank};
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec data = {&hello, sizeof(hello)};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &host_of(comm)->memory, sizeof(int));
+    /* A peer that has gone will be missed by the next exchange of all. */
+    ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL));
+    if (sent != sizeof(hello) && errno != EPIPE && errno != ECONNRESET)
+        return tdi_fail_errno("rank %u: sending its segment", comm->rank);
+    return TIDE_OK;
+}
+
+/* Receives a peer's segment on fd and maps it; fd becomes the peer's socket. */
+static tide_status receive_segment(tide_comm *comm, int fd, uint64_t token,
+                                   uint64_t deadline)
+{
+    host_state *host = host_of(comm);
+    greeting hello = {0};
+    int memory = -1;
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec data = {&hello, sizeof(hello)};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    TDI_TRY(await_socket(comm, fd, POLLIN, deadline));
+    ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC));
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (got == sizeof(hello) && header && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&memory, CMSG_DATA(header), sizeof(int));
+    if (memory < 0 || hello.token != token || hello.rank >= host->ranks ||
+        host->peers[hello.rank].segment) {
+        if (memory >= 0)
+            close(memory);
+        return tdi_fail(TIDE_ERR_PEER,
+                        "rank %u: a peer sent no valid segment (%zd bytes)",
+                        comm->rank, got);
+    }
+    struct ucred who = {0};
+    socklen_t length = sizeof(who);
+    host_peer *peer = &host->peers[hello.rank];
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length);
+    peer->pid = who.pid;
+    if (who.pid > 0) /* 0: in another PID name space */
+        peer->process = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    peer->segment = map_segment(memory, host->segment_bytes);
+    close(memory);
+    if (!peer->segment)
+        return tdi_fail_errno("rank %u: mapping the segment of rank %u",
+                              comm->rank, hello.rank);
+    peer->socket = fd;
+    return TIDE_OK;
+}
+
+static tide_status listen_for_peers(tide_comm *comm, host_card *card, int *fd)
+{
+    /* Binding the family alone lets the kernel pick a free abstract name. */
+    socklen_t length = sizeof(card->address);
+    card->address.sun_family = AF_UNIX;
+    *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (*fd < 0 ||
+        bind(*fd, (struct sockaddr *)&card->address, sizeof(sa_family_t)) ||
+        listen(*fd, (int)host_of(comm)->ranks) ||
+        getsockname(*fd, (struct sockaddr *)&card->address, &length) ||
+        getrandom(&card->token, sizeof(card->token), 0) != sizeof(card->token))
+        return tdi_fail_errno("rank %u: listening for its peers", comm->rank);
+    card->length = length;
+    card->segment_bytes = host_of(comm)->segment_bytes;
+    return TIDE_OK;
+}
+
+/* Connects to the ranks below me and sends them my segment. */
+static tide_status call_peer(tide_comm *comm, uint32_t rank,
+                             const host_card *card, int *fd)
+{
+    *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return tdi_fail_errno("rank %u: a socket for rank %u", comm->rank,
+                              rank);
+    if (TEMP_FAILURE_RETRY(connect(*fd, (const struct sockaddr *)&card->address,
+                                   card->length)))
+        return tdi_fail(TIDE_ERR_PEER, "rank %u: connecting to rank %u: %s",
+                        comm->rank, rank, strerror(errno));
+    return send_segment(comm, *fd, card->token);
+}
+
+/* Ranks above me call; each gets my segment in return. */
+static tide_status answer_peer(tide_comm *comm, int listener,
+                               const host_card *cards, uint64_t deadline)
+{
+    TDI_TRY(await_socket(comm, listener, POLLIN, deadline));
+    int fd = TEMP_FAILURE_RETRY(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+    if (fd < 0)
+        return tdi_fail_errno("rank %u: accepting a peer", comm->rank);
+    tide_status status =
+        receive_segment(comm, fd, cards[comm->rank].token, deadline);
+    if (status) {
+        close(fd);
+        return status;
+    }
+    return send_segment(comm, fd, cards[comm->rank].token);
+}
+
+static tide_status meet_peers(tide_comm *comm, int listener,
+                              const host_card *cards, int *calls)
+{
+    /* Half of it: whoever has already given up waits for me in the next
+     * exchange, under a deadline that may be as short. */
+    uint64_t deadline = tdi_now_ms() + comm->timeout_ms / 2;
+    uint32_t ranks = host_of(comm)->ranks;
+    for (uint32_t r = 0; r < comm->rank; r++)
+        TDI_TRY(call_peer(comm, r, &cards[r], &calls[r]));
+    for (uint32_t r = comm->rank + 1; r < ranks; r++)
+        TDI_TRY(answer_peer(comm, listener, cards, deadline));
+    for (uint32_t r = 0; r < comm->rank; r++) {
+        TDI_TRY(receive_segment(comm, calls[r], cards[r].token, deadline));
+        calls[r] = -1;
+    }
+    return TIDE_OK;
+}
+
+static tide_status check_cards(const tide_comm *comm, const host_card *cards)
+{
+    uint32_t ranks = host_of(comm)->ranks;
+    for (uint32_t r = 0; r < ranks; r++)
+        if (cards[r].segment_bytes != cards[comm->rank].segment_bytes)
+            return tdi_fail(TIDE_ERR_MISMATCH,
+                            "rank %u has an arena of %llu bytes and rank %u "
+                            "one of %llu",
+                            comm->rank,
+                            (unsigned long long)cards[comm->rank].segment_bytes,
+                            r, (unsigned long long)cards[r].segment_bytes);
+    return TIDE_OK;
+}
+
+tide_status tdi_host_hand_over(tide_comm *comm, const tide_bootstrap *bootstrap)
+{
+    uint32_t ranks = host_of(comm)->ranks;
+    int listener = -1;
+    host_card mine = {0};
+    host_card *cards = calloc(ranks, sizeof(host_card));
+    int *calls = malloc(ranks * sizeof(int));
+    tide_status status = TIDE_OK;
+    if (!cards || !calls)
+        status = tdi_fail(TIDE_ERR_MEMORY, "no memory for %u peers", ranks);
+    for (uint32_t r = 0; calls && r < ranks; r++)
+        calls[r] = -1;
+    if (!status)
+        status = listen_for_peers(comm, &mine, &listener);
+    status = tdi_meet_agree(bootstrap, status);
+    if (!status)
+        status = tdi_meet_exchange(bootstrap, &mine, cards, sizeof(mine));
+    if (!status)
+        status = check_cards(comm, cards);
+    if (!status)
+        status = meet_peers(comm, listener, cards, calls);
+    for (uint32_t r = 0; calls && r < ranks; r++)
+        if (calls[r] >= 0)
+            close(calls[r]);
+    if (listener >= 0)
+        close(listener);
+    free(calls);
+    free(cards);
+    return status;
+}
+
+/* Tells the peers that I leave in order: whoever still waits for me may know.
+ */
+static void say_goodbye(tide_comm *comm)
+{
+    host_state *host = host_of(comm);
+    if (!host->peers[comm->rank].segment)
+        return;
+    atomic_store(&host_control_of(comm, comm->rank)->state, HOST_LEFT);
+    for (uint32_t r = 0; r < host->ranks; r++)
+        if (r != comm->rank && host->peers[r].segment)
+            tdi_host_ring(comm, r);
+}
+
+void tdi_host_free_segments(tide_comm *comm)
+{
+    host_state *host = host_of(comm);
+    if (host->memory >= 0)
+        close(host->memory);
+    if (!host->peers)
+        return;
+    say_goodbye(comm);
+    for (uint32_t r = 0; r < host->ranks; r++) {
+        if (host->peers[r].segment)
+            munmap(host->peers[r].segment, host->segment_bytes);
+        if (host->peers[r].socket >= 0)
+            close(host->peers[r].socket);
+        if (host->peers[r].process >= 0)
+            close(host->peers[r].process);
+    }
+    free(host->peers);
+}

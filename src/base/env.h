@@ -1,0 +1,56 @@
+/* Environment variables: one table, for the code and for docs/environment.md
+ * (tide-perf --env prints it). */
+#ifndef TIDE_BASE_ENV_H
+#define TIDE_BASE_ENV_H
+
+#include <stdint.h>
+
+/* id, variable, default, lowest, highest, text */
+#define TDI_ENV_LIST(X)                                                        \
+    X(LOCAL_SIZE, "TIDE_LOCAL_SIZE", 0, 0, 1024,                               \
+      "ranks of a node; splits one machine into virtual nodes; 0: all ranks "  \
+      "of the machine")                                                        \
+    X(TIMEOUT_MS, "TIDE_TIMEOUT_MS", 120000, 1, 86400000,                      \
+      "deadline of every wait, in milliseconds")                               \
+    X(ARENA_MIB, "TIDE_ARENA_MIB", 65536, 1, 16777216,                         \
+      "address space of a communicator's arena in MiB; the host backend "      \
+      "commits memory only as it is used")                                     \
+    X(CHUNK_KIB, "TIDE_CHUNK_KIB", 0, 0, 16777216,                             \
+      "all-gather: KiB of one put over a rail; 0: half a shard, 1024 to 8192") \
+    X(BLOCK_KIB, "TIDE_BLOCK_KIB", 0, 0, 16777216,                             \
+      "reduce-scatter: fp32 KiB of one output block; 0: the backend's "        \
+      "default")                                                               \
+    X(STAGED, "TIDE_STAGED", -1, -1, 1,                                        \
+      "reduce-scatter: 1 stages gradients before the sum, 0 sums them where "  \
+      "they lie, -1: the backend's choice")                                    \
+    X(READV, "TIDE_READV", 1, 0, 1,                                            \
+      "host backend: 0 forbids process_vm_readv, so that In-Place is off")     \
+    X(SPIN, "TIDE_SPIN", -1, -1, 100000000,                                    \
+      "host backend: polls before a wait sleeps; -1: 2000 where every rank "   \
+      "has a core, else 0")                                                    \
+    X(SIMD, "TIDE_SIMD", 2, 0, 2,                                              \
+      "host backend: highest vector kernels: 0 scalar, 1 AVX2, 2 AVX-512")     \
+    X(LOG, "TIDE_LOG", 0, 0, 1, "1 prints every error to stderr")
+
+typedef enum tdi_env {
+#define X(id, name, value, low, high, text) TDI_ENV_##id,
+    TDI_ENV_LIST(X)
+#undef X
+        TDI_ENV_COUNT
+} tdi_env;
+
+typedef struct tdi_env_entry {
+    const char *name;
+    int64_t value; /* the default */
+    int64_t low;
+    int64_t high;
+    const char *text;
+} tdi_env_entry;
+
+extern const tdi_env_entry tdi_env_table[TDI_ENV_COUNT];
+
+/* The value now in the environment; the default when it is unset, no number,
+ * or out of range (said once on stderr). */
+int64_t tdi_env_number(tdi_env id);
+
+#endif

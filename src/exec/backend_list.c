@@ -1,0 +1,10 @@
+/* Every backend, best first. A new one is a line here and a folder in
+ * src/backend. */
+#include "exec/backend.h"
+
+extern const tdi_backend tdi_host_backend;
+
+const tdi_backend *const tdi_backends[] = {
+    &tdi_host_backend,
+    NULL,
+};

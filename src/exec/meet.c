@@ -1,0 +1,166 @@
+/* The exchanges in which ranks compare what they are. */
+#include "exec/meet.h"
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "base/util.h"
+#include "topo/topo.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct hello {
+    char version[16];
+    uint32_t ranks;
+    uint32_t local_size;
+    uint64_t machine;
+    uint64_t settings;
+} hello;
+
+typedef struct verdict {
+    int32_t status;
+    char text[508];
+} verdict;
+
+/* As tdi_meet_exchange; *reason says if the bootstrap told why it failed. The
+ * launcher's does, and names the rank. */
+static tide_status exchange(const tide_bootstrap *bootstrap, const void *send,
+                            void *recv, size_t bytes, bool *reason)
+{
+    char before[256], after[256];
+    snprintf(before, sizeof(before), "%s", tide_last_error());
+    int failed = bootstrap->allgather(bootstrap->context, send, recv, bytes);
+    snprintf(after, sizeof(after), "%s", tide_last_error());
+    *reason = strcmp(before, after) != 0;
+    if (!failed)
+        return TIDE_OK;
+    return tdi_fail(TIDE_ERR_PEER,
+                    "rank %u of %u: the bootstrap's allgather of %zu bytes "
+                    "returned %d: %s",
+                    bootstrap->rank, bootstrap->ranks, bytes, failed,
+                    *reason ? after : "a rank is dead or did not arrive");
+}
+
+tide_status tdi_meet_exchange(const tide_bootstrap *bootstrap, const void *send,
+                              void *recv, size_t bytes)
+{
+    bool reason;
+    return exchange(bootstrap, send, recv, bytes, &reason);
+}
+
+/* Ranks share a machine when they share its boot and its network. */
+static uint64_t machine_id(void)
+{
+    char boot[64] = "";
+    struct stat net = {0};
+    uint64_t hash = 0;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file || !fgets(boot, sizeof(boot), file))
+        gethostname(boot, sizeof(boot) - 1);
+    if (file)
+        fclose(file);
+    if (!stat("/proc/self/ns/net", &net))
+        hash = tdi_hash(hash, net.st_ino);
+    for (const char *c = boot; *c; c++)
+        hash = tdi_hash(hash, (uint64_t)(unsigned char)*c);
+    return hash;
+}
+
+/* Everything in the environment or the configuration that changes plans. */
+static uint64_t settings_hash(const tide_comm_config *config)
+{
+    static const tdi_env ids[] = {TDI_ENV_CHUNK_KIB, TDI_ENV_BLOCK_KIB,
+                                  TDI_ENV_STAGED};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < TDI_COUNT(ids); i++)
+        hash = tdi_hash(hash, (uint64_t)tdi_env_number(ids[i]));
+    const char *backend = config && config->backend ? config->backend : "";
+    for (; *backend; backend++)
+        hash = tdi_hash(hash, (uint64_t)(unsigned char)*backend);
+    return hash;
+}
+
+static tide_status compare(const hello *mine, const hello *theirs,
+                           uint32_t rank, uint32_t other)
+{
+    if (strncmp(mine->version, theirs->version, sizeof(mine->version)))
+        return tdi_fail(TIDE_ERR_MISMATCH,
+                        "rank %u runs tide %s and rank %u tide %.15s", rank,
+                        mine->version, other, theirs->version);
+    if (mine->ranks != theirs->ranks || mine->local_size != theirs->local_size)
+        return tdi_fail(TIDE_ERR_MISMATCH,
+                        "rank %u has %u ranks, local size %u; rank %u has %u "
+                        "ranks, local size %u",
+                        rank, mine->ranks, mine->local_size, other,
+                        theirs->ranks, theirs->local_size);
+    if (mine->settings != theirs->settings)
+        return tdi_fail(TIDE_ERR_MISMATCH,
+                        "rank %u and rank %u differ in backend, "
+                        "TIDE_CHUNK_KIB, TIDE_BLOCK_KIB or TIDE_STAGED",
+                        rank, other);
+    return TIDE_OK;
+}
+
+static tide_status compare_all(const tide_bootstrap *bootstrap,
+                               const hello *all, uint64_t *machines)
+{
+    tide_status status = TIDE_OK;
+    for (uint32_t r = 0; r < bootstrap->ranks; r++) {
+        if (!status)
+            status =
+                compare(&all[bootstrap->rank], &all[r], bootstrap->rank, r);
+        machines[r] = all[r].machine;
+    }
+    return status;
+}
+
+tide_status tdi_meet(const tide_bootstrap *bootstrap,
+                     const tide_comm_config *config, uint64_t *machines,
+                     tide_topology *topology)
+{
+    hello mine = {.ranks = bootstrap->ranks,
+                  .machine = machine_id(),
+                  .settings = settings_hash(config)};
+    mine.local_size = config && config->local_size
+                          ? config->local_size
+                          : (uint32_t)tdi_env_number(TDI_ENV_LOCAL_SIZE);
+    snprintf(mine.version, sizeof(mine.version), "%s", tide_version());
+    hello *all = calloc(bootstrap->ranks, sizeof(hello));
+    if (!all)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory to meet %u ranks",
+                        bootstrap->ranks);
+    tide_status status = tdi_meet_exchange(bootstrap, &mine, all, sizeof(mine));
+    if (!status)
+        status =
+            tdi_meet_agree(bootstrap, compare_all(bootstrap, all, machines));
+    free(all);
+    if (status)
+        return status;
+    return tdi_topo_split(machines, bootstrap->ranks, mine.local_size,
+                          topology);
+}
+
+tide_status tdi_meet_agree(const tide_bootstrap *bootstrap, tide_status status)
+{
+    bool reason;
+    verdict mine = {.status = status};
+    if (status)
+        snprintf(mine.text, sizeof(mine.text), "%s", tide_last_error());
+    verdict *all = calloc(bootstrap->ranks, sizeof(verdict));
+    if (!all)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory to meet %u ranks",
+                        bootstrap->ranks);
+    tide_status worst = exchange(bootstrap, &mine, all, sizeof(mine), &reason);
+    if (worst && status && !reason) /* my own fault is the better reason */
+        worst = tdi_fail(status, "%s", mine.text);
+    for (uint32_t r = 0; !worst && r < bootstrap->ranks; r++)
+        if (all[r].status)
+            worst = tdi_fail((tide_status)all[r].status, "rank %u: %.507s", r,
+                             all[r].text);
+    free(all);
+    return worst;
+}
