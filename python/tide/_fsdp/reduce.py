@@ -1,0 +1,232 @@
+"""The reduce-scatter: gradients are read where they lie.
+
+Stock foreach_reduce keeps its work: divide factors, the HSDP all-reduce,
+hooks, accumulation. Only its packed input is gone. `allocate` returns an
+empty tensor that carries a ticket, the copy-in puts the gradients into the
+ticket, and the collective reads them from there.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Variable
+
+from tide._fsdp import support, wire
+from tide._fsdp.internals import ReduceScatter
+from tide._fsdp.state import GroupState
+from tide.errors import INVALID, make_error
+
+ReduceOp = dist.ReduceOp
+
+
+class TideReduceScatter(ReduceScatter):
+    """Marks a group as tide's; an ordinary reduce-scatter unless a call was
+    announced by `reduce`, which is what groups get that go stock."""
+
+    def __init__(self, state: GroupState) -> None:
+        self.state = state
+        self.call: ReduceCall | None = None
+        self.divisor: float | None = None  # of the packed input, in place
+        self._started = 0.0
+
+    def allocate(self, size, *, dtype, device) -> torch.Tensor:
+        self._started = self._started or time.perf_counter()
+        if self.call is not None:
+            return self.call.allocate(size, dtype, device)
+        tensor = torch.empty(*size, dtype=dtype, device=device)
+        if self.divisor is not None:
+            tensor._tide_divisor, self.divisor = self.divisor, None
+        return tensor
+
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        if self.call is not None:
+            self.call.run(output_tensor, input_tensor, op)
+            self.state.reduce.count(self.call.nbytes, self._started)
+            return None
+        scatter = getattr(
+            dist, "reduce_scatter_single", dist.reduce_scatter_tensor
+        )
+        work = scatter(
+            output_tensor, input_tensor, group=group, op=op, async_op=async_op
+        )
+        self.state.reduce.count_stock(self._started)
+        return work
+
+    def end_call(self) -> None:
+        self.call, self.divisor, self._started = None, None, 0.0
+
+
+@dataclass
+class ReduceCall:
+    """One reduce-scatter, from its announcement to its output."""
+
+    state: GroupState
+    params: list
+    group: Any  # the tide group of these gradients
+    ranks: int
+    grad_dtype: torch.dtype
+    divide_factor: float | None
+    addresses: list[int] | None = None
+    keep: list[torch.Tensor] | None = None
+    allocations: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.group.out_elems * self.ranks * self.grad_dtype.itemsize
+
+    def allocate(self, size, dtype, device) -> torch.Tensor:
+        """First the packed input, which is a ticket; then the output."""
+        numel = int(torch.Size(size).numel())
+        due = self.group.out_elems * (
+            self.ranks if self.allocations == 0 else 1
+        )
+        self.allocations += 1
+        if self.allocations > 2 or numel != due:
+            text = f"FSDP2 asked for {numel} elements where {due} were due"
+            raise make_error(INVALID, text)
+        if self.allocations == 2:
+            return torch.empty(*size, dtype=dtype, device=device)
+        ticket = torch.empty(0, dtype=dtype, device=device)
+        ticket._tide_call = self
+        return ticket
+
+    def take(self, grads: list[torch.Tensor]) -> None:
+        """The gradients, instead of packing them: into the vacated slot if
+        there is one, else they stay where they are until peers have read."""
+        grads = [grad.contiguous() for grad in grads]
+        state, home = self.state, self.state.home
+        if (
+            state.mode == "slot_reuse"
+            and home is not None
+            and home.can_stage(state.comm, self.params, grads)
+        ):
+            self.addresses = home.stage(self.params, grads)
+            state.reduce.slot_calls += 1
+        else:
+            self.addresses = [grad.data_ptr() for grad in grads]
+            self.keep = grads
+
+    def run(self, output: torch.Tensor, ticket: torch.Tensor, op) -> None:
+        if (
+            getattr(ticket, "_tide_call", None) is not self
+            or not self.addresses
+        ):
+            raise make_error(INVALID, "FSDP2 reduces something else")
+        comm, what = self.state.comm, self.state.describe("reduce-scatter")
+        comm.make_room()
+        with comm.doing(what):
+            request = self.group.reduce_scatter(
+                self.addresses,
+                wire.dtype_name(self.grad_dtype),
+                output.data_ptr(),
+                wire.dtype_name(output.dtype),
+                self._scale(op),
+            )
+            comm.park(request, self.keep, what)
+            request.wait("done")
+        _drain_after_backward(comm)
+
+    def _scale(self, op) -> float:
+        if op == ReduceOp.AVG:
+            return 1.0 / self.ranks
+        if op == ReduceOp.SUM:
+            return 1.0
+        return 1.0 / self.divide_factor  # PREMUL_SUM, which hides its factor
+
+
+def reduce(stock, call: dict):
+    """Replaces foreach_reduce for groups whose comm is TideReduceScatter."""
+    comm: TideReduceScatter = call["reduce_scatter_comm"]
+    state = comm.state
+    _settle_dtypes(call)
+    problem = state.reduce.problem or _call_problem(state, call)
+    if problem:
+        state.go_stock(state.reduce, problem)
+        return _reduce_stock(stock, call, comm)
+    comm.call = _announce(state, call)
+    try:
+        return stock(**call)
+    finally:
+        comm.end_call()
+
+
+def copy_in(stock, call: dict) -> None:
+    """Replaces foreach_reduce_scatter_copy_in."""
+    packed = call["reduce_scatter_input"]
+    ours = getattr(packed, "_tide_call", None)
+    if ours is not None:
+        with torch.no_grad():
+            ours.take(call["unsharded_grads"])
+        return
+    stock(**call)
+    packed.div_(packed._tide_divisor)
+
+
+def _settle_dtypes(call: dict) -> None:
+    """A group that was frozen when FSDP2 settled its dtypes has none. Take
+    those of the parameters, or a bf16 sum would pass for the fp32 asked for."""
+    params = call["fsdp_params"]
+    if call["orig_dtype"] is None and params:
+        call["orig_dtype"] = params[0].orig_dtype
+        call["reduce_dtype"] = params[0].reduce_dtype
+
+
+def _call_problem(state: GroupState, call: dict) -> str | None:
+    """Why this call goes stock; alike on all ranks."""
+    group = call["reduce_scatter_group"]
+    if group is None or not support.same_ranks(group, state.comm.ranks):
+        return "reduces over another group"
+    dtypes = {grad.dtype for grad in call["unsharded_grads"]}
+    if len(dtypes) != 1:
+        return "gradients of several dtypes"
+    dtype = dtypes.pop()
+    problem = support.dtype_problem(call["reduce_dtype"])
+    return problem or support.dtype_problem(dtype)
+
+
+def _announce(state: GroupState, call: dict) -> ReduceCall:
+    """The call that `allocate`, the copy-in and the collective will see."""
+    params, dtype = call["fsdp_params"], call["unsharded_grads"][0].dtype
+    ranks = len(state.comm.ranks)
+    key = tuple(
+        wire.gradient(param._orig_size, param.fsdp_placement.dim, ranks, dtype)
+        for param in params
+    )
+    with state.comm.doing(state.describe("reduce-scatter")):
+        group = state.plan("reduce-scatter", key, lambda made: made)
+        if state.reduce.plan is None:
+            out = wire.dtype_name(call["reduce_dtype"] or dtype)
+            state.reduce.plan = group.stats("reduce_scatter", key[0][3], out)
+    return ReduceCall(
+        state, list(params), group, ranks, dtype, call["gradient_divide_factor"]
+    )
+
+
+def _reduce_stock(stock, call: dict, comm: TideReduceScatter):
+    """Stock's way. With one rank, stock would divide into a second tensor of
+    full size; the packed gradients are divided where they are instead."""
+    group, dtype = call["reduce_scatter_group"], call["reduce_dtype"]
+    if (
+        group is not None
+        and group.size() == 1
+        and call["all_reduce_group"] is None
+        and not call["force_sum_reduction_for_comms"]
+        and (dtype or call["unsharded_grads"][0].dtype) in wire.REDUCIBLE
+    ):
+        comm.divisor = call["gradient_divide_factor"]
+        call["gradient_divide_factor"] = None
+    try:
+        return stock(**call)
+    finally:
+        comm.end_call()
+
+
+def _drain_after_backward(comm) -> None:
+    """What is parked goes when backward ends, not in the next step."""
+    try:
+        Variable._execution_engine.queue_callback(comm.drain)
+    except RuntimeError:  # not inside backward: a pipeline schedule's call
+        comm.drain()

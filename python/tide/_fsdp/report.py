@@ -1,0 +1,199 @@
+"""The report: what each parameter group's collectives did, in numbers."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tide import _tide
+from tide._fsdp.state import GroupState, Path
+
+MIB = 1 << 20
+
+
+@dataclass
+class PathReport:
+    """One collective of one group.
+
+    ``path`` is "tide" or "stock"; ``reason`` says why stock, or why some
+    calls were. ``bytes`` and ``ms`` are of tide's calls in all, of this rank:
+    unsharded bytes, and the calling thread's time with layout copies;
+    ``stock_ms`` is the same of stock's. ``slot_calls`` of the calls had their
+    gradients staged in the vacated slot; the others' were read in place, or
+    copied where peers may not read. ``buffer_bytes`` is the scratch that the
+    plan names, which groups share; ``local_bytes`` and ``rail_bytes`` are what
+    one call moves between ranks of a node, and off the node.
+    """
+
+    path: str
+    reason: str | None
+    calls: int
+    bytes: int
+    ms: float
+    slot_calls: int
+    stock_calls: int
+    stock_ms: float
+    buffer_bytes: int
+    local_bytes: int
+    rail_bytes: int
+
+
+@dataclass
+class ParamReport:
+    """A parameter: its unsharded bytes as gathered, and whether it trains."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    trains: bool
+
+
+@dataclass
+class GroupReport:
+    name: str
+    landing: str  # "slot" or "storage": where the all-gather lands
+    setup_ms: float
+    all_gather: PathReport
+    reduce_scatter: PathReport
+    params: list[ParamReport]
+
+
+@dataclass
+class Report:
+    """What `tide.fsdp.report` returns; print it for a table.
+
+    ``mode`` is what gradients do ("in_place", "slot_reuse", "stock") and
+    ``mode_reason`` why. ``buffer_bytes`` is the scratch of all communicators
+    of the model, ``slot_bytes`` the memory that slots hold now.
+    """
+
+    tide: str
+    torch: str
+    mode: str
+    mode_reason: str
+    comms: list[dict[str, Any]]
+    groups: list[GroupReport] = field(default_factory=list)
+
+    @property
+    def buffer_bytes(self) -> int:
+        return sum(comm["buffer_bytes"] for comm in self.comms)
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(comm["slot_bytes"] for comm in self.comms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists, for JSON."""
+        sums = {
+            "buffer_bytes": self.buffer_bytes,
+            "slot_bytes": self.slot_bytes,
+        }
+        return {**dataclasses.asdict(self), **sums}
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [*self._head(), "", *_table(self.groups), *self._reasons()]
+        )
+
+    def _head(self) -> list[str]:
+        lines = [f"tide {self.tide}, torch {self.torch}, mode {self.mode}"]
+        if self.mode_reason:
+            lines[0] += f" ({self.mode_reason})"
+        for comm in self.comms:
+            lines.append(
+                f"rank {comm['rank']} of {comm['ranks']}, {comm['nodes']} x "
+                f"{comm['local_size']}, backend {comm['backend']}, buffers "
+                f"{comm['buffer_bytes'] / MIB:.1f} MiB, slots "
+                f"{comm['slot_bytes'] / MIB:.1f} MiB"
+            )
+        return lines
+
+    def _reasons(self) -> list[str]:
+        lines = []
+        for group in self.groups:
+            paths = (
+                ("all-gather", group.all_gather),
+                (
+                    "reduce-scatter",
+                    group.reduce_scatter,
+                ),
+            )
+            for kind, path in paths:
+                if path.reason:
+                    lines.append(f"{group.name}: {kind} stock: {path.reason}")
+        return ["", *lines] if lines else []
+
+
+def _table(groups: list[GroupReport]) -> list[str]:
+    width = max([len(group.name) for group in groups] + [5])
+    half = f"{'path':>6} {'calls':>6} {'MiB':>9} {'ms':>9}"
+    lines = [
+        f"{'':{width}} {'':>6} | {'all-gather':^33} | {'reduce-scatter':^33}",
+        f"{'group':{width}} {'params':>6} | {half} | {half}",
+    ]
+    for group in groups:
+        cells = " | ".join(
+            f"{path.path:>6} {path.calls + path.stock_calls:>6} "
+            f"{path.bytes / MIB:>9.2f} {path.ms + path.stock_ms:>9.2f}"
+            for path in (group.all_gather, group.reduce_scatter)
+        )
+        lines.append(f"{group.name:{width}} {len(group.params):>6} | {cells}")
+    return lines
+
+
+def describe_path(path: Path) -> PathReport:
+    plan = path.plan or {}
+    always_stock = path.problem or (path.stock_calls and not path.calls)
+    return PathReport(
+        path="stock" if always_stock else "tide",
+        reason=path.problem or path.last_stock,
+        calls=path.calls,
+        bytes=path.bytes,
+        ms=path.seconds * 1e3,
+        slot_calls=path.slot_calls,
+        stock_calls=path.stock_calls,
+        stock_ms=path.stock_seconds * 1e3,
+        buffer_bytes=plan.get("buffer_bytes", 0),
+        local_bytes=plan.get("local_bytes", 0),
+        rail_bytes=plan.get("rail_bytes", 0),
+    )
+
+
+def describe_param(param) -> ParamReport:
+    info = param._module_info
+    dtype = param.mp_policy.param_dtype or param.sharded_param.dtype
+    if not param.sharded_param.dtype.is_floating_point:
+        dtype = param.sharded_param.dtype
+    return ParamReport(
+        name=param._param_fqn or info.param_name,
+        shape=tuple(param._orig_size),
+        dtype=str(dtype).removeprefix("torch."),
+        bytes=param._orig_size.numel() * dtype.itemsize,
+        trains=param.sharded_param.requires_grad,
+    )
+
+
+def describe_group(state: GroupState) -> GroupReport:
+    return GroupReport(
+        name=state.name,
+        landing="slot" if state.home else "storage",
+        setup_ms=state.setup_seconds * 1e3,
+        all_gather=describe_path(state.gather),
+        reduce_scatter=describe_path(state.reduce),
+        params=[describe_param(param) for param in state.group.fsdp_params],
+    )
+
+
+def make_report(states: list[GroupState]) -> Report:
+    comms = {id(s.comm): s.comm for s in states if s.comm is not None}
+    first = next((s for s in states if s.mode != "stock"), None)
+    return Report(
+        tide=_tide.version(),
+        torch=torch.__version__,
+        mode=first.mode if first else "stock",
+        mode_reason=first.mode_reason if first else "",
+        comms=[comm.describe() for comm in comms.values()],
+        groups=[describe_group(state) for state in states],
+    )

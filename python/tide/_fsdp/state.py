@@ -1,0 +1,88 @@
+"""What tide keeps of one FSDP2 parameter group."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+
+log = logging.getLogger("tide")
+
+
+@dataclass
+class Path:
+    """One collective of one group: which way it goes, and how often it did.
+
+    ``problem`` is why it always goes stock, ``last_stock`` why a single call
+    did. Seconds are of the calling thread, layout copies included.
+    """
+
+    problem: str | None = None
+    last_stock: str | None = None
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    slot_calls: int = 0  # of calls: gradients went through the slot
+    stock_calls: int = 0
+    stock_seconds: float = 0.0
+    plan: dict[str, Any] | None = None
+
+    def count(self, nbytes: int, started: float) -> None:
+        """A call by tide that began at `started` has ended."""
+        self.calls += 1
+        self.bytes += nbytes
+        self.seconds += time.perf_counter() - started
+
+    def count_stock(self, started: float) -> None:
+        self.stock_calls += 1
+        self.stock_seconds += time.perf_counter() - started
+
+
+class GroupState:
+    """Name, way and numbers of a group, and the plans it has made."""
+
+    def __init__(self, name: str, group: Any) -> None:
+        self.name = name
+        self.group = group
+        self.comm: Any = None  # tide.comm.Communicator, unless all is stock
+        self.mode = "stock"
+        self.mode_reason = ""
+        self.gather = Path()
+        self.reduce = Path()
+        self.setup_seconds = 0.0
+        self.plans: dict[tuple, Any] = {}
+        self.inputs_checked = False
+
+    @property
+    def home(self) -> Any:
+        """The group's slot, if it has one. It outlives this state."""
+        return getattr(self.group, "_tide_home", None)
+
+    def plan(self, kind: str, params: tuple, make) -> Any:
+        """The plan of these parameters; make(group) completes a new one."""
+        found = self.plans.get((kind, params))
+        if found is None:
+            started = time.perf_counter()
+            found = make(self.comm.native.group(params, self.name))
+            self.plans[kind, params] = found
+            self.setup_seconds += time.perf_counter() - started
+        return found
+
+    def go_stock(self, path: Path, reason: str) -> None:
+        """Notes a call that goes stock; the log hears each reason once."""
+        if reason not in (path.problem, path.last_stock):
+            path.last_stock = reason
+            kind = "all-gather" if path is self.gather else "reduce-scatter"
+            log.info("%s of %s goes stock: %s", kind, self.name, reason)
+
+    def describe(self, operation: str) -> str:
+        """Who was doing what. libtide's own messages number the ranks of the
+        shard group, which are not always the global ones."""
+        ranks, me = self.comm.ranks, dist.get_rank()
+        shard_rank = ranks.index(me)
+        text = f"rank {me}: {operation} of group '{self.name}'"
+        if ranks[0] == 0 and ranks[-1] == len(ranks) - 1:
+            return text
+        span = f"{ranks[0]} to {ranks[-1]}"
+        return f"{text}: as rank {shard_rank} of {len(ranks)} ({span})"
