@@ -1,7 +1,7 @@
 """Rank processes for tests: a pool that runs a function on every rank.
 
-A pool lives for the session, so that a test costs no process start. Every
-run has a hard deadline; a pool that fails one is killed and made anew.
+A pool lives for the whole test run, so that a test costs no process start.
+Every run has a hard deadline; a pool that fails one is killed and made anew.
 """
 
 import importlib
