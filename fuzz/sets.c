@@ -71,9 +71,10 @@ void free_set(plan_set *set)
 tide_status verify_sets(const plan_set *sets, uint32_t count,
                         const uint32_t *calls, uint32_t call_count)
 {
-    tdi_set views[FUZZ_COLLS] = {{0}};
+    tdi_set views[FUZZ_COLLS] = {{.layout = NULL}};
     for (uint32_t i = 0; i < count; i++) {
-        views[i] = (tdi_set){sets[i].layout, all_plans(&sets[i])};
+        views[i] =
+            (tdi_set){.layout = sets[i].layout, .plans = all_plans(&sets[i])};
         TDI_TRY(tide_verify_bounds(views[i].layout, views[i].plans));
         TDI_TRY(tide_verify_sync(views[i].plans));
     }

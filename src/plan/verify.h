@@ -32,6 +32,9 @@
 typedef struct tdi_set {
     const tide_layout *layout; /* NULL where nothing depends on it */
     const tide_plan *const *plans;
+    /* Slot-Reuse: the PARAM or GRAD of this set lie in the same memory as
+     * those of that set, which stands before it; NULL: in their own. */
+    const struct tdi_set *slots;
 } tdi_set;
 
 /* TIDE_ERR_INVALID for NULL, TIDE_ERR_PLAN if these are not the plans of all
@@ -134,7 +137,12 @@ typedef struct tdi_visitor {
  * NULL. TIDE_ERR_PLAN for a deadlock. */
 tide_status tdi_trace(const tdi_program *program, const tdi_visitor *visitor);
 
-/* --- Order, over any sequence of calls of one kind ------------------------ */
+/* --- Order, over any sequence of calls ------------------------------------ */
+
+/* All-gathers and reduce-scatters may alternate. A rank starts a call when its
+ * lanes are through with the former, whatever that was: for sets that share
+ * slots this is the rule that a slot is not given to a new all-gather before
+ * the mark READS. */
 
 tide_status tdi_verify_order(const tdi_set *sets, uint32_t set_count,
                              const uint32_t *calls, uint32_t call_count);

@@ -221,7 +221,7 @@ static tide_status check_stage(const tdi_set *set, const tide_plan *plan)
 tide_status tide_verify_bounds(const tide_layout *layout,
                                const tide_plan *const *plans)
 {
-    tdi_set set = {layout, plans};
+    tdi_set set = {.layout = layout, .plans = plans};
     if (!layout)
         return tdi_fail(TIDE_ERR_INVALID, "layout is NULL");
     TDI_TRY(tdi_check_set(&set));

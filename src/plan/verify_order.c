@@ -302,6 +302,6 @@ tide_status tide_verify_order(const tide_layout *layout,
                               const tide_plan *const *plans)
 {
     static const uint32_t three_calls[] = {0, 0, 0};
-    tdi_set set = {layout, plans};
+    tdi_set set = {.layout = layout, .plans = plans};
     return tdi_verify_order(&set, 1, three_calls, 3);
 }

@@ -62,6 +62,7 @@ void tdi_history_free(tdi_history *history);
 typedef struct tdi_races {
     const tdi_program *program;
     uint32_t *first;      /* [set]: of its tensors, in a rank's histories */
+    uint32_t *turn;       /* [call]: calls of its kind before it */
     uint32_t per_rank;    /* histories of a rank */
     tdi_history *history; /* [rank][buffer] */
 } tdi_races;

@@ -22,30 +22,50 @@ static uint32_t tensor_count(const tdi_set *set)
 static tdi_history *find_history(const tdi_races *races,
                                  const tdi_access *access, uint32_t call)
 {
-    uint32_t set = races->program->calls[call];
+    const tdi_program *program = races->program;
+    uint32_t set = program->calls[call];
+    const tdi_set *slots = program->sets[set].slots;
+    uint32_t tensors = slots ? (uint32_t)(slots - program->sets) : set;
     uint32_t at = TIDE_STAGE_SETS + access->buffer;
     if (access->buffer == TIDE_BUF_STAGE)
-        at = call % TIDE_STAGE_SETS;
+        at = races->turn[call] % TIDE_STAGE_SETS;
     else if (access->buffer == TIDE_BUF_OUT)
         at = races->first[set];
     else if (access->buffer == TIDE_BUF_PARAM ||
              access->buffer == TIDE_BUF_GRAD)
-        at = races->first[set] + 1 + access->index;
+        at = races->first[tensors] + 1 + access->index;
     return &races->history[(size_t)access->rank * races->per_rank + at];
+}
+
+static tide_coll kind_of(const tdi_program *program, uint32_t call)
+{
+    return program->sets[program->calls[call]].plans[0]->options.coll;
+}
+
+static void count_turns(tdi_races *races)
+{
+    const tdi_program *program = races->program;
+    for (uint32_t call = 0; call < program->call_count; call++)
+        for (uint32_t former = 0; former < call; former++)
+            races->turn[call] +=
+                kind_of(program, former) == kind_of(program, call);
 }
 
 tide_status tdi_races_open(tdi_races *races, const tdi_program *program)
 {
     *races = (tdi_races){.program = program, .per_rank = shared_buffers()};
     races->first = calloc(program->set_count, sizeof(*races->first));
+    races->turn = calloc(program->call_count + 1, sizeof(*races->turn));
     for (uint32_t s = 0; races->first && s < program->set_count; s++) {
         races->first[s] = races->per_rank;
         races->per_rank += tensor_count(&program->sets[s]);
     }
     races->history = calloc((size_t)races->per_rank * program->ranks,
                             sizeof(*races->history));
-    if (races->first && races->history)
+    if (races->first && races->turn && races->history) {
+        count_turns(races);
         return TIDE_OK;
+    }
     tdi_races_close(races);
     return tdi_fail(TIDE_ERR_MEMORY, "no memory to check the order of %u ranks",
                     program->ranks);
@@ -57,6 +77,7 @@ void tdi_races_close(tdi_races *races)
     for (size_t i = 0; races->history && i < count; i++)
         tdi_history_free(&races->history[i]);
     free(races->history);
+    free(races->turn);
     free(races->first);
 }
 

@@ -146,7 +146,7 @@ static void close_result(tdi_result *result)
 tide_status tide_verify_result(const tide_layout *layout,
                                const tide_plan *const *plans)
 {
-    tdi_set set = {layout, plans};
+    tdi_set set = {.layout = layout, .plans = plans};
     TDI_TRY(tide_verify_bounds(layout, plans));
     tdi_result result = {.set = &set,
                          .ranks = tdi_set_ranks(&set),

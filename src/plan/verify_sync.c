@@ -189,7 +189,7 @@ static tide_status check_totals(const tdi_program *program)
 
 tide_status tide_verify_sync(const tide_plan *const *plans)
 {
-    tdi_set set = {NULL, plans};
+    tdi_set set = {.plans = plans};
     tdi_program program;
     TDI_TRY(tdi_check_set(&set));
     for (uint32_t r = 0; r < tdi_set_ranks(&set); r++) {

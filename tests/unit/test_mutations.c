@@ -48,9 +48,9 @@ static tide_status verify(const subject *s)
 {
     static const uint32_t calls[] = {0, 1, 0, 0};
     const tide_layout *layout = s->set.layout;
-    tdi_set sets[] = {
-        {layout, s->plans},
-        {s->idle.layout, (const tide_plan *const *)s->idle.plans}};
+    tdi_set sets[] = {{.layout = layout, .plans = s->plans},
+                      {.layout = s->idle.layout,
+                       .plans = (const tide_plan *const *)s->idle.plans}};
     TDI_TRY(tide_verify_bounds(layout, s->plans));
     TDI_TRY(tide_verify_sync(s->plans));
     TDI_TRY(tdi_verify_order(sets, 2, calls, 4));

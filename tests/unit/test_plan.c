@@ -40,7 +40,7 @@ static void verify_case(const plan_case *c, const planset *sets)
     static const uint32_t calls[] = {0, 1, 0, 0};
     tdi_set views[2];
     for (int i = 0; i < 2; i++) {
-        views[i] = (tdi_set){sets[i].layout, all(&sets[i])};
+        views[i] = (tdi_set){.layout = sets[i].layout, .plans = all(&sets[i])};
         if (tide_verify_bounds(sets[i].layout, all(&sets[i])))
             fail_case(c, "bounds", tide_last_error());
         if (tide_verify_sync(all(&sets[i])))

@@ -185,7 +185,8 @@ static void test_reuse_by_next_call(void)
     uint32_t wait = find_op(wrong, TIDE_OP_WAIT, TIDE_CH_CONSUMED, 0);
     CHECK_INT(wrong->ops[wait].count, ==, 0);
     drop_op(wrong, wait);
-    tdi_set view = {set.layout, (const tide_plan *const *)plans};
+    tdi_set view = {.layout = set.layout,
+                    .plans = (const tide_plan *const *)plans};
     CHECK_OK(tdi_verify_order(&view, 1, calls, 1));
     CHECK_STATUS(tdi_verify_order(&view, 1, calls, 2), TIDE_ERR_PLAN);
     CHECK_TEXT(tide_last_error(), "of recv");
