@@ -69,7 +69,8 @@ void free_set(plan_set *set)
 }
 
 tide_status verify_sets(const plan_set *sets, uint32_t count,
-                        const uint32_t *calls, uint32_t call_count)
+                        const uint32_t *calls, uint32_t call_count,
+                        bool share_slots)
 {
     tdi_set views[FUZZ_COLLS] = {{.layout = NULL}};
     for (uint32_t i = 0; i < count; i++) {
@@ -78,6 +79,8 @@ tide_status verify_sets(const plan_set *sets, uint32_t count,
         TDI_TRY(tide_verify_bounds(views[i].layout, views[i].plans));
         TDI_TRY(tide_verify_sync(views[i].plans));
     }
+    for (uint32_t i = 1; i < count && share_slots; i++)
+        views[i].slots = &views[0];
     TDI_TRY(tdi_verify_order(views, count, calls, call_count));
     for (uint32_t i = 0; i < count; i++)
         TDI_TRY(tide_verify_result(views[i].layout, views[i].plans));

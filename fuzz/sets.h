@@ -24,16 +24,11 @@ static inline const tide_plan *const *all_plans(const plan_set *set)
     return (const tide_plan *const *)set->plans;
 }
 
-/* All verifiers, over a row of calls of one kind where `calls` names sets. The
- * message is tide_last_error(). */
+/* All verifiers, over a row of calls where `calls` names sets. share_slots: the
+ * tensors of all sets lie in the same memory, as in Slot-Reuse. The message is
+ * tide_last_error(). */
 tide_status verify_sets(const plan_set *sets, uint32_t count,
-                        const uint32_t *calls, uint32_t call_count);
-
-/* Calls in a row of which the first and the last use the same STAGE. */
-static inline tide_status verify_set(const plan_set *set)
-{
-    static const uint32_t three_calls[] = {0, 0, 0};
-    return verify_sets(set, 1, three_calls, 3);
-}
+                        const uint32_t *calls, uint32_t call_count,
+                        bool share_slots);
 
 #endif
