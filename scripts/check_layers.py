@@ -18,9 +18,13 @@ MAY_INCLUDE = {
     "plan": {"base", "layout", "topo"},
     "algo": {"base", "layout", "topo", "plan"},
     "exec": {"base", "layout", "topo", "plan", "algo"},
-    "backend": {
+    "node": {
         *("base", "layout", "topo", "plan"),
         # The table, the communicator it serves, and how ranks agree.
+        *("exec/backend.h", "exec/comm.h", "exec/meet.h"),
+    },
+    "backend": {
+        *("base", "layout", "topo", "plan", "node"),
         *("exec/backend.h", "exec/comm.h", "exec/meet.h"),
     },
     "sim": {"base", "layout", "topo", "plan", "algo"},

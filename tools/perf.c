@@ -1,246 +1,161 @@
 /* tide-perf: times all-gather and reduce-scatter on this machine's ranks. */
-#include <errno.h>
-#include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "base/env.h"
 #include "base/fail.h"
-#include "base/util.h"
-#include "common/machine.h"
-#include "common/origin.h"
-#include "common/table.h"
 #include "perf/args.h"
-#include "perf/bench.h"
+#include "perf/session.h"
 
-enum { EXIT_WRONG = 1, EXIT_USAGE = 2 };
+#define CLOSE_S 20 /* closing may wait for libraries, too */
 
-/* What ranks tell the parent, in memory that they inherit. */
-typedef struct report {
-    tide_comm_info info; /* of rank 0 */
-    size_t row_count;
-    tdi_row rows[TDI_PERF_SIZES * TDI_BENCH_VARIANTS];
-    char errors[][512]; /* one a rank */
-} report;
+/* --- In a rank ---------------------------------------------------------- */
 
-typedef struct session {
-    const tdi_perf_args *args;
-    tdi_params groups[TDI_PERF_SIZES];
-    uint32_t group_count;
-    report *report;
-    size_t report_bytes;
-    int *codes; /* of each rank */
-    FILE *json; /* NULL: none */
-} session;
+static tide_status measure_groups(const tdi_session *s, const tdi_rank *rank)
+{
+    const tdi_bench *bench = &s->args->bench;
+    for (uint32_t i = 0; i < s->group_count; i++) {
+        tdi_row rows[TDI_BENCH_VARIANTS] = {{0}};
+        if (s->args->soak)
+            TDI_TRY(tdi_soak_run(rank, &s->groups[i], s->args->soak,
+                                 bench->progress, rows));
+        else
+            TDI_TRY(tdi_bench_run(bench, rank, &s->groups[i], rows));
+        if (!rank->boot->rank)
+            tdi_report_rows(s, rows, s->args->soak ? 1 : bench->variant_count);
+    }
+    return TIDE_OK;
+}
+
+static tide_status measure(const tdi_session *s, tdi_rank *rank)
+{
+    if (!rank->boot->rank) {
+        TDI_TRY(tide_comm_get_info(rank->comm, &s->report->info));
+        rank->device->kind->describe(rank->device, &s->report->device);
+        tdi_report_start(s);
+    }
+    if (s->args->nccl_ways)
+        TDI_TRY(tdi_nccl_open(rank->device, rank->boot, s->args->nccl_ways,
+                              s->flat_bytes, &rank->nccl));
+    return measure_groups(s, rank);
+}
+
+static tide_status work(const tdi_session *s, tdi_rank *rank, bool *opened)
+{
+    const tdi_perf_args *args = s->args;
+    const tdi_place place =
+        args->is_started
+            ? (tdi_place){args->started.local_rank, args->started.local_ranks}
+            : (tdi_place){rank->boot->rank, args->ranks};
+    tide_comm_config config = {.backend = args->backend,
+                               .local_size = args->local,
+                               .arena_bytes = s->arena_bytes};
+    TDI_TRY(rank->device->kind->open(rank->device, &place));
+    TDI_TRY(tide_comm_create(rank->boot, &config, &rank->comm));
+    *opened = true;
+    return measure(s, rank);
+}
+
+static bool runs_threads(const tdi_perf_args *args)
+{
+    return args->device->queued && !args->processes && !args->is_started;
+}
+
+static bool is_usage(tide_status status)
+{
+    return status == TIDE_ERR_INVALID || status == TIDE_ERR_UNSUPPORTED;
+}
+
+/*
+ * Nothing can end a thread that is stuck in a call of a library. Once a rank
+ * has failed the others have their deadlines; past them, this ends the tool.
+ */
+static void *guard(void *context)
+{
+    tdi_session *s = context;
+    const struct timespec grace = {
+        .tv_sec = (time_t)(2 * tdi_bench_limit_ms() / 1000 + CLOSE_S)};
+    nanosleep(&grace, NULL);
+    fprintf(stderr, "tide-perf: some ranks are stuck and are given up\n");
+    int code = tdi_report_finish(s, EXIT_WRONG);
+    fflush(NULL);
+    _exit(code);
+}
+
+static void start_guard(tdi_session *s)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool started;
+    pthread_t thread;
+    pthread_mutex_lock(&lock);
+    if (!started && !pthread_create(&thread, NULL, guard, s))
+        pthread_detach(thread);
+    started = true;
+    pthread_mutex_unlock(&lock);
+}
+
+static int run_rank(const tide_bootstrap *boot, void *context)
+{
+    tdi_session *s = context;
+    tdi_device device = {.kind = s->args->device};
+    tdi_rank rank = {.boot = boot, .device = &device};
+    bool opened = false;
+    rank.one_machine =
+        !s->args->is_started || s->args->started.local_ranks == s->args->ranks;
+    int code = 0;
+    tide_status status = work(s, &rank, &opened);
+    if (status) {
+        code = !opened && is_usage(status) ? EXIT_USAGE : EXIT_WRONG;
+        snprintf(s->report->errors[boot->rank],
+                 sizeof(s->report->errors[boot->rank]), "%s",
+                 tide_last_error());
+        if (runs_threads(s->args))
+            start_guard(s);
+        tdi_nccl_abort(rank.nccl);
+    }
+    tdi_nccl_close(rank.nccl);
+    tide_comm_destroy(rank.comm);
+    device.kind->close(&device);
+    return code;
+}
+
+/* --- In the parent ------------------------------------------------------ */
 
 static void say_error(void)
 {
     fprintf(stderr, "tide-perf: %s\n", tide_last_error());
 }
 
-/* --- In a rank ---------------------------------------------------------- */
-
-static void print_start(const session *s, const tide_comm_info *info)
+/* This process is one rank. */
+static int run_started(tdi_session *s)
 {
-    const tdi_perf_args *args = s->args;
-    printf("# tide-perf %s (%s): %s on backend %s\n", tide_version(),
-           tdi_origin_commit(), args->bench.op->name, info->backend);
-    printf("# ranks %" PRIu32 ": nodes %" PRIu32 " x local %" PRIu32
-           "; warmup %" PRIu32 ", iterations %" PRIu32 "\n",
-           args->ranks, info->topology.nodes, info->topology.local_size,
-           args->bench.warmup, args->bench.iters);
-    if (args->group)
-        printf("# group %s, scale %g: %zu parameters\n", args->group,
-               args->scale, s->groups[0].count);
-    else
-        printf("# group of the given bytes a rank, split like a Llama block\n");
-    if (!info->reads_private)
-        printf("# in-place copies first: ranks may not read each other's "
-               "memory\n");
-    tdi_table_head(stdout);
-}
-
-static void add_rows(const session *s, const tide_comm_info *info,
-                     const tdi_row *rows)
-{
-    for (uint32_t v = 0; v < s->args->bench.variant_count; v++) {
-        tdi_row *row = &s->report->rows[s->report->row_count++];
-        *row = rows[v];
-        row->ranks = s->args->ranks;
-        row->local = info->topology.local_size;
-        tdi_table_row(stdout, row);
-    }
-}
-
-static tide_status measure_groups(const session *s, tide_comm *comm,
-                                  const tide_bootstrap *boot)
-{
-    tide_comm_info info;
-    TDI_TRY(tide_comm_get_info(comm, &info));
-    if (!boot->rank) {
-        s->report->info = info;
-        print_start(s, &info);
-    }
-    for (uint32_t i = 0; i < s->group_count; i++) {
-        tdi_row rows[TDI_BENCH_VARIANTS] = {{0}};
-        TDI_TRY(
-            tdi_bench_run(&s->args->bench, comm, boot, &s->groups[i], rows));
-        if (!boot->rank)
-            add_rows(s, &info, rows);
-    }
-    return TIDE_OK;
-}
-
-static int fail_rank(const session *s, uint32_t rank, int code)
-{
-    snprintf(s->report->errors[rank], sizeof(s->report->errors[rank]), "%s",
-             tide_last_error());
+    const tdi_started *started = &s->args->started;
+    uint32_t timeout = (uint32_t)tdi_env_number(TDI_ENV_TIMEOUT_MS);
+    tide_bootstrap boot;
+    tdi_store *store;
+    int code = -1;
+    if (!tdi_store_open(started, timeout, &store, &boot))
+        code = s->codes[started->rank] = run_rank(&boot, s);
+    tdi_store_close(store);
     return code;
 }
 
-static int run_rank(const tide_bootstrap *boot, void *context)
+static int run_ranks(tdi_session *s)
 {
-    const session *s = context;
-    tide_comm_config config = {.backend = s->args->backend,
-                               .local_size = s->args->local};
-    tide_comm *comm;
-    int code = 0;
-    tide_status status = tide_comm_create(boot, &config, &comm);
-    if (status)
-        return fail_rank(s, boot->rank,
-                         status == TIDE_ERR_INVALID ||
-                                 status == TIDE_ERR_UNSUPPORTED
-                             ? EXIT_USAGE
-                             : EXIT_WRONG);
-    if (measure_groups(s, comm, boot))
-        code = fail_rank(s, boot->rank, EXIT_WRONG);
-    tide_comm_destroy(comm);
-    return code;
-}
-
-/* --- In the parent ------------------------------------------------------ */
-
-/* The layout is made here too, so that a bad group is said once. */
-static tide_status load_group(session *s, uint32_t i)
-{
-    const tdi_perf_args *args = s->args;
-    tide_dtype dtype =
-        args->bench.op == &tdi_bench_reduce ? TIDE_F32 : TIDE_BF16;
-    tide_layout *layout;
-    if (args->group)
-        TDI_TRY(tdi_params_load(args->group, args->scale, &s->groups[i]));
+    int code;
+    if (s->args->is_started)
+        code = run_started(s);
+    else if (runs_threads(s->args))
+        code = tide_launch_threads(s->args->ranks, run_rank, s, s->codes);
     else
-        TDI_TRY(tdi_params_split(
-            tdi_ceil_div(args->sizes[i], tide_dtype_size(dtype)), args->ranks,
-            &s->groups[i]));
-    TDI_TRY(tide_layout_create(s->groups[i].params, s->groups[i].count,
-                               args->ranks, &layout));
-    tide_layout_free(layout);
-    return TIDE_OK;
-}
-
-static tide_status open_session(session *s)
-{
-    uint32_t count = s->args->group ? 1 : s->args->size_count;
-    for (; s->group_count < count; s->group_count++)
-        TDI_TRY(load_group(s, s->group_count));
-    s->report_bytes =
-        sizeof(*s->report) + s->args->ranks * sizeof(s->report->errors[0]);
-    void *shared = mmap(NULL, s->report_bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return tdi_fail_errno("no memory for the report");
-    s->report = shared;
-    s->codes = calloc(s->args->ranks, sizeof(*s->codes));
-    if (!s->codes)
-        return tdi_fail(TIDE_ERR_MEMORY, "no memory for the exit codes");
-    /* Now, so that a bad name is known before the work rather than after. */
-    if (s->args->json && !(s->json = fopen(s->args->json, "w")))
-        return tdi_fail_errno("%s cannot be written", s->args->json);
-    return TIDE_OK;
-}
-
-static void close_session(session *s)
-{
-    for (uint32_t i = 0; i < TDI_COUNT(s->groups); i++)
-        tdi_params_free(&s->groups[i]);
-    if (s->report)
-        munmap(s->report, s->report_bytes);
-    free(s->codes);
-    if (s->json)
-        fclose(s->json);
-}
-
-/* Every rank may have met the same fault: each message is said once. */
-static void print_errors(const session *s)
-{
-    for (uint32_t rank = 0; rank < s->args->ranks; rank++) {
-        const char *error = s->report->errors[rank];
-        uint32_t first = 0;
-        while (strcmp(s->report->errors[first], error))
-            first++;
-        if (*error && first == rank)
-            fprintf(stderr, "tide-perf: %s\n", error);
-        if (!*error && s->codes[rank])
-            fprintf(stderr, "tide-perf: rank %" PRIu32 " ended with code %d\n",
-                    rank, s->codes[rank]);
-    }
-}
-
-static void write_machine(tdi_json *json)
-{
-    tdi_machine machine;
-    tdi_machine_read(&machine);
-    tdi_json_open(json, "machine", '{');
-    tdi_json_text(json, "cpu", machine.cpu);
-    tdi_json_text(json, "kernel", machine.kernel);
-    tdi_json_count(json, "cores", machine.cores);
-    tdi_json_count(json, "memory_bytes", machine.memory_bytes);
-    tdi_json_close(json, '}');
-}
-
-static void write_json(const session *s, int code, int argc, char **argv)
-{
-    const tide_comm_info *info = &s->report->info;
-    tdi_json json = {.to = s->json};
-    tdi_json_open(&json, NULL, '{');
-    tdi_origin_json(&json, "tide-perf", argc, argv);
-    write_machine(&json);
-    tdi_json_text(&json, "backend", info->backend ? info->backend : "none");
-    tdi_json_flag(&json, "reads_private", info->reads_private);
-    tdi_json_flag(&json, "ok", code == 0);
-    tdi_table_json(&json, s->report->rows, s->report->row_count);
-    tdi_json_close(&json, '}');
-}
-
-static int save_json(session *s, int code, int argc, char **argv)
-{
-    write_json(s, code, argc, argv);
-    int failed = ferror(s->json);
-    failed |= fclose(s->json);
-    s->json = NULL;
-    if (!failed)
-        return code;
-    fprintf(stderr, "tide-perf: %s cannot be written: %s\n", s->args->json,
-            strerror(errno));
-    return EXIT_WRONG;
-}
-
-/* `code` is that of the launch; the result is the tool's. */
-static int finish(session *s, int code, int argc, char **argv)
-{
-    const report *got = s->report;
-    print_errors(s);
-    if (code && code != EXIT_USAGE) {
-        printf("# FAILED\n");
-        code = EXIT_WRONG;
-    } else if (!code) {
-        tdi_table_foot(stdout, got->rows, got->row_count);
-        code = tdi_table_wrong(got->rows, got->row_count) ? EXIT_WRONG : 0;
-    }
-    return s->json ? save_json(s, code, argc, argv) : code;
+        code = tide_launch(s->args->ranks, 0, run_rank, s, s->codes);
+    if (code < 0)
+        say_error();
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -249,16 +164,12 @@ int main(int argc, char **argv)
     tdi_action action = tdi_perf_parse(argc, argv, &args);
     if (action != TDI_RUN)
         return action == TDI_DONE ? 0 : EXIT_USAGE;
-    session s = {.args = &args};
+    tdi_session s = {.args = &args, .argc = argc, .argv = argv};
     int code = EXIT_USAGE;
-    if (open_session(&s)) {
+    if (tdi_session_open(&s))
         say_error();
-    } else {
-        code = tide_launch(args.ranks, 0, run_rank, &s, s.codes);
-        if (code < 0)
-            say_error();
-        code = finish(&s, code, argc, argv);
-    }
-    close_session(&s);
+    else
+        code = tdi_report_finish(&s, run_ranks(&s));
+    tdi_session_close(&s);
     return code;
 }

@@ -6,9 +6,12 @@
  * storages. Its reduce-scatter reads the gradients where they lie and writes
  * this rank's shard of their sum.
  *
- * A call is a request: start it, then wait for it. On the host backend a
- * request moves on only inside tide calls on its communicator (there is no
- * thread behind it); requests of one flow run one after the other.
+ * A call is a request: start it, then wait for it. Requests of one flow run
+ * one after the other. On the host backend a request moves on only inside tide
+ * calls on its communicator (there is no thread behind it). On a device
+ * backend (tide_comm_info.queued) a call queues its work and returns: every
+ * pointer below is device memory, and streams order it before and after the
+ * caller's own work.
  */
 #ifndef TIDE_COLL_H
 #define TIDE_COLL_H
@@ -55,19 +58,25 @@ TIDE_API tide_status tide_group_plan(tide_group *group, tide_coll coll,
 /*
  * Begins an all-gather: waits until this rank's STAGE slot is free and returns
  * it in *shard. The caller then writes its packed shard there (parameter p at
- * layout shard_offset, padding included) and calls tide_all_gather_start. On
- * error *request is NULL.
+ * layout shard_offset, padding included) and calls tide_all_gather_start. On a
+ * device nothing waits: the writes must come after TIDE_PHASE_FREE
+ * (tide_stream_wait). On error *request is NULL.
  */
 TIDE_API tide_status tide_all_gather_begin(tide_group *group, void **shard,
                                            tide_request **request);
 /*
  * Starts it. storage[p] receives parameter p, storage_bytes long, in any
  * memory of this process; it must stay valid until the request is done. The
- * array itself is copied. Errors: TIDE_ERR_INVALID (NULL where storage_bytes
- * is not 0; a request that was started before).
+ * array itself is copied. On a device the call runs after all that `stream`
+ * holds now: the shard is written there and the storages are free. With push
+ * landing storages are memory of tide_memory_take at equal offsets on all local
+ * ranks. Errors: TIDE_ERR_INVALID (NULL where storage_bytes is not 0; a
+ * request that was started before; storages that push cannot reach);
+ * TIDE_ERR_MISMATCH, TIDE_ERR_PEER on a device, where ranks meet here.
  */
 TIDE_API tide_status tide_all_gather_start(tide_request *request,
-                                           void *const *storage);
+                                           void *const *storage,
+                                           tide_stream stream);
 
 /*
  * All of it in one blocking call, from separate shards: shard[p] has this
@@ -86,15 +95,18 @@ typedef struct tide_reduce_args {
     void *out;               /* layout out_elems elements */
     tide_dtype out_dtype;    /* TIDE_F32 or TIDE_BF16 */
     float scale;             /* of the sum: 1/R for the average */
+    tide_stream stream;      /* the call runs after all that it holds now */
 } tide_reduce_args;
 
 /*
  * Starts a reduce-scatter: out = scale * sum over ranks, added in fp32 in a
  * fixed order (rank order within a node, then nodes), padding zero. Gradients
- * inside a slot are read there (Slot-Reuse); others are read in place where
- * the communicator reads_private, else copied to the arena first. They must
- * keep their values until TIDE_PHASE_READS; a slot may be vacated at once.
- * The args and the array are copied. Errors: TIDE_ERR_INVALID (NULL, dtypes).
+ * inside a slot are read there (Slot-Reuse), and so are those in memory of
+ * tide_memory_take; others are read in place where the communicator
+ * reads_private, else copied to the arena first. They must keep their values
+ * until TIDE_PHASE_READS; a slot may be vacated at once. The args and the array
+ * are copied. Errors: TIDE_ERR_INVALID (NULL, dtypes); TIDE_ERR_MEMORY;
+ * TIDE_ERR_MISMATCH, TIDE_ERR_PEER on a device, where ranks meet here.
  */
 TIDE_API tide_status tide_reduce_scatter_start(tide_group *group,
                                                const tide_reduce_args *args,
@@ -114,9 +126,46 @@ TIDE_API tide_status tide_wait(tide_request *request, tide_phase phase);
 /* Moves requests on without waiting; *reached says if the phase is. */
 TIDE_API tide_status tide_test(tide_request *request, tide_phase phase,
                                int *reached);
+/*
+ * What is put in `stream` from now on runs after the phase; the host does not
+ * wait. The request must have been started, but for TIDE_PHASE_FREE. Errors:
+ * TIDE_ERR_INVALID; TIDE_ERR_UNSUPPORTED on a backend without streams.
+ */
+TIDE_API tide_status tide_stream_wait(tide_request *request, tide_phase phase,
+                                      tide_stream stream);
 /* Waits until the request is complete in every phase and frees it; errors are
- * those of tide_wait, and it is freed all the same. NULL is fine. */
+ * those of tide_wait, and it is freed all the same. On a device it does not
+ * wait: what is queued goes on. NULL is fine. */
 TIDE_API tide_status tide_request_free(tide_request *request);
+
+/* --- Memory ------------------------------------------------------------- */
+
+/*
+ * Memory of the arena, which local peers can read: gradients there are read
+ * where they lie. Aligned to 256 bytes. Local, never collective. Errors:
+ * TIDE_ERR_INVALID, TIDE_ERR_MEMORY (the arena is full).
+ */
+TIDE_API tide_status tide_memory_take(tide_comm *comm, uint64_t bytes,
+                                      void **memory);
+/* Gives it back; the caller knows that nobody, peers and queued work
+ * included, uses it any more. NULL is fine. TIDE_ERR_INVALID if it is not what
+ * tide_memory_take gave. */
+TIDE_API tide_status tide_memory_give(tide_comm *comm, void *memory);
+/* 1 if [memory, memory + bytes) lies in the arena, else 0. */
+TIDE_API int tide_memory_owns(const tide_comm *comm, const void *memory,
+                              uint64_t bytes);
+
+/*
+ * The same for allocators that know no communicator, with the arguments that
+ * PyTorch's CUDAPluggableAllocator gives: memory of the communicator that was
+ * selected last, ordinary device memory when its arena is full, NULL when that
+ * is full, too. Any thread. A communicator must not be destroyed while its
+ * memory is in use; what is freed after that is forgotten.
+ */
+TIDE_API tide_status tide_pool_select(tide_comm *comm);
+TIDE_API void *tide_pool_malloc(int64_t bytes, int device, tide_stream stream);
+TIDE_API void tide_pool_free(void *memory, int64_t bytes, int device,
+                             tide_stream stream);
 
 /* --- Slots -------------------------------------------------------------- */
 
@@ -129,7 +178,8 @@ TIDE_API tide_status tide_request_free(tide_request *request);
  * occupy gives it memory with unspecified contents (nothing, if it has some);
  * vacate takes it away. Pages that a reduce-scatter still reads stay alive
  * until its TIDE_PHASE_READS, whatever the slot does. Touching a vacated slot
- * is a fault (SIGSEGV), as using a freed storage should be.
+ * is a fault (SIGSEGV), as using a freed storage should be. On a device a slot
+ * keeps its memory from create to free.
  * Errors: TIDE_ERR_INVALID, TIDE_ERR_MEMORY (address space or arena).
  */
 TIDE_API tide_status tide_slot_create(tide_comm *comm, uint64_t bytes,

@@ -36,10 +36,10 @@ typedef struct tide_bootstrap {
 
 /* Zero everywhere asks for the defaults. */
 typedef struct tide_comm_config {
-    const char *backend;  /* "host"; NULL: the first that can serve */
+    const char *backend;  /* "host", "cuda"; NULL: the first that can serve */
     uint32_t local_size;  /* G; 0: TIDE_LOCAL_SIZE, or the ranks of a machine */
     uint32_t timeout_ms;  /* deadline of every wait; 0: TIDE_TIMEOUT_MS */
-    uint64_t arena_bytes; /* address space of the arena; 0: TIDE_ARENA_MIB */
+    uint64_t arena_bytes; /* size of the arena; 0: TIDE_ARENA_MIB */
 } tide_comm_config;
 
 typedef struct tide_comm tide_comm;
@@ -49,9 +49,13 @@ typedef struct tide_comm_info {
     tide_topology topology;
     const char *backend;
     int reads_private;     /* gradients may be read in any memory of a peer */
-    uint64_t arena_bytes;  /* address space reserved */
+    int queued;            /* work is queued on a device, streams order it */
+    int multicast;         /* all-gathers may land by multicast push */
+    uint64_t arena_bytes;  /* address space reserved, or memory held */
     uint64_t buffer_bytes; /* STAGE, RSTAGE, PARTIAL, RECV: scratch in use */
     uint64_t slot_bytes;   /* memory that slots hold now */
+    uint64_t memory_bytes; /* what tide_memory_take has given out now */
+    uint64_t copied_bytes; /* gradients copied to the arena, since creation */
 } tide_comm_info;
 
 /*
@@ -99,6 +103,16 @@ TIDE_API int tide_launch(uint32_t ranks, uint32_t grace_ms,
                          int (*body)(const tide_bootstrap *bootstrap,
                                      void *context),
                          void *context, int *codes);
+
+/*
+ * The same with ranks as threads of this process, for tools and tests on
+ * devices. Nothing can kill a thread: when a rank fails, the others have to
+ * end by their own deadlines.
+ */
+TIDE_API int tide_launch_threads(uint32_t ranks,
+                                 int (*body)(const tide_bootstrap *bootstrap,
+                                             void *context),
+                                 void *context, int *codes);
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,10 @@ typedef struct tide_topology {
     uint32_t local_size;
 } tide_topology;
 
+/* Where a backend queues work on a device: a CUstream (a cudaStream_t); NULL is
+ * the default stream. Backends without streams ignore it. */
+typedef void *tide_stream;
+
 #define TIDE_MAX_RANKS (1u << 20)
 #define TIDE_MAX_LOCAL 1024u
 

@@ -74,6 +74,7 @@ static PyObject *create_comm(PyTypeObject *type, tide_bootstrap *bootstrap,
                              const tide_comm_config *config)
 {
     tide_comm *comm = NULL;
+    tide_comm_info info;
     PyThreadState *thread;
     tide_status status;
     ext_comm *self;
@@ -89,6 +90,7 @@ static PyObject *create_comm(PyTypeObject *type, tide_bootstrap *bootstrap,
         return NULL;
     }
     self->comm = comm;
+    self->queued = !tide_comm_get_info(comm, &info) && info.queued;
     self->process = getpid();
     pthread_mutex_init(&self->lock, NULL);
     return (PyObject *)self;
@@ -114,12 +116,21 @@ static PyObject *comm_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return create_comm(type, &bootstrap, &config);
 }
 
-static void destroy_comm(ext_comm *self)
+/* Tensors may still live in memory of its arena: then it stays until the
+ * process ends. */
+static int has_memory(tide_comm *comm)
+{
+    tide_comm_info info;
+
+    return !tide_comm_get_info(comm, &info) && info.memory_bytes;
+}
+
+static void destroy_comm(ext_comm *self, int anyway)
 {
     tide_comm *comm = self->comm;
 
     self->comm = NULL;
-    if (comm && ext_comm_is_mine(self))
+    if (comm && ext_comm_is_mine(self) && (anyway || !has_memory(comm)))
         EXT_RUN(self, tide_comm_destroy(comm));
 }
 
@@ -127,7 +138,7 @@ static void comm_dealloc(PyObject *object)
 {
     ext_comm *self = (ext_comm *)object;
 
-    destroy_comm(self);
+    destroy_comm(self, 0);
     pthread_mutex_destroy(&self->lock);
     ext_free(object);
 }
@@ -167,7 +178,7 @@ void ext_comm_release(ext_comm *comm, ext_child *child)
     if (child->next)
         child->next->at = child->at;
     if (!comm->children && comm->closed)
-        destroy_comm(comm);
+        destroy_comm(comm, 0);
     Py_DECREF(comm);
 }
 
@@ -178,7 +189,7 @@ static PyObject *comm_close(PyObject *object, PyObject *ignored)
     (void)ignored;
     self->closed = 1;
     if (!self->children)
-        destroy_comm(self);
+        destroy_comm(self, 0);
     Py_RETURN_NONE;
 }
 
@@ -221,7 +232,7 @@ static PyObject *comm_leave(PyObject *object, PyObject *ignored)
         tide_comm_abort(self->comm);
     drop_children(self, 1);
     drop_children(self, 0);
-    destroy_comm(self);
+    destroy_comm(self, 1);
     Py_RETURN_NONE;
 }
 
@@ -249,13 +260,17 @@ static PyObject *comm_info(PyObject *object, PyObject *ignored)
     if (status)
         return ext_raise(status);
     return Py_BuildValue(
-        "{sI sI sI sI ss sN sK sK sK}", "rank", info.rank, "ranks",
+        "{sI sI sI sI ss sN sN sN sK sK sK sK sK}", "rank", info.rank, "ranks",
         info.topology.nodes * info.topology.local_size, "nodes",
         info.topology.nodes, "local_size", info.topology.local_size, "backend",
         info.backend, "reads_private", PyBool_FromLong(info.reads_private),
-        "arena_bytes", (unsigned long long)info.arena_bytes, "buffer_bytes",
+        "queued", PyBool_FromLong(info.queued), "multicast",
+        PyBool_FromLong(info.multicast), "arena_bytes",
+        (unsigned long long)info.arena_bytes, "buffer_bytes",
         (unsigned long long)info.buffer_bytes, "slot_bytes",
-        (unsigned long long)info.slot_bytes);
+        (unsigned long long)info.slot_bytes, "memory_bytes",
+        (unsigned long long)info.memory_bytes, "copied_bytes",
+        (unsigned long long)info.copied_bytes);
 }
 
 static PyObject *comm_group(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -280,15 +295,71 @@ static PyObject *comm_slot(PyObject *object, PyObject *bytes)
     return ext_slot_new((ext_comm *)object, size);
 }
 
+static PyObject *comm_memory_take(PyObject *object, PyObject *bytes)
+{
+    ext_comm *self = (ext_comm *)object;
+    void *memory = NULL;
+    tide_status status;
+    uint64_t size;
+
+    if (!ext_to_u64(bytes, &size) || ext_comm_check(self))
+        return NULL;
+    status = tide_memory_take(self->comm, size, &memory);
+    return status ? ext_raise(status) : PyLong_FromVoidPtr(memory);
+}
+
+static PyObject *comm_memory_give(PyObject *object, PyObject *address)
+{
+    ext_comm *self = (ext_comm *)object;
+    void *memory;
+
+    if (!ext_to_address(address, &memory))
+        return NULL;
+    if (!self->comm) /* it went with the communicator */
+        Py_RETURN_NONE;
+    return ext_none(tide_memory_give(self->comm, memory));
+}
+
+static PyObject *comm_owns(PyObject *object, PyObject *args)
+{
+    ext_comm *self = (ext_comm *)object;
+    unsigned long long bytes = 1;
+    void *memory;
+
+    if (!PyArg_ParseTuple(args, "O&|K", ext_to_address, &memory, &bytes))
+        return NULL;
+    return PyBool_FromLong(self->comm &&
+                           tide_memory_owns(self->comm, memory, bytes));
+}
+
+static PyObject *comm_pool_select(PyObject *object, PyObject *ignored)
+{
+    ext_comm *self = (ext_comm *)object;
+
+    (void)ignored;
+    if (ext_comm_check(self))
+        return NULL;
+    return ext_none(tide_pool_select(self->comm));
+}
+
 static PyMethodDef comm_methods[] = {
     {"info", comm_info, METH_NOARGS,
      "A dict: rank, ranks, nodes, local_size, backend, reads_private,\n"
-     "arena_bytes, buffer_bytes, slot_bytes."},
+     "queued, multicast, arena_bytes, buffer_bytes, slot_bytes,\n"
+     "memory_bytes, copied_bytes."},
     {"group", (PyCFunction)(void (*)(void))comm_group,
      METH_VARARGS | METH_KEYWORDS,
      "group(params, name=None): a Group of parameters, each a tuple\n"
      "(outer, rows, inner, dtype name). Local."},
     {"slot", comm_slot, METH_O, "slot(nbytes): a vacated Slot."},
+    {"memory_take", comm_memory_take, METH_O,
+     "memory_take(nbytes): the address of arena memory, which peers can read."},
+    {"memory_give", comm_memory_give, METH_O,
+     "memory_give(address): gives it back; nobody uses it any more."},
+    {"owns", comm_owns, METH_VARARGS,
+     "owns(address, nbytes=1): does it lie in the arena?"},
+    {"pool_select", comm_pool_select, METH_NOARGS,
+     "tide_pool_malloc takes memory of this communicator from now on."},
     {"abort", comm_abort, METH_NOARGS,
      "Makes every call on every rank fail at once. From any thread."},
     {"close", comm_close, METH_NOARGS,

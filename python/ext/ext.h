@@ -37,6 +37,7 @@ typedef struct ext_comm {
     ext_child *children;
     pid_t process; /* a fork's copy is never freed: peers would see it go */
     int closed;    /* no new work; comm goes with the last child */
+    int queued;    /* its pointers are device memory */
 } ext_comm;
 
 typedef struct ext_group {

@@ -238,9 +238,10 @@ static PyObject *group_reduce_scatter(PyObject *object, PyObject *args)
     tide_status status;
     void **grads;
 
-    if (!PyArg_ParseTuple(args, "OO&O&O&f", &addresses, ext_to_dtype,
+    if (!PyArg_ParseTuple(args, "OO&O&O&f|O&", &addresses, ext_to_dtype,
                           &reduce.grad_dtype, ext_to_address, &reduce.out,
-                          ext_to_dtype, &reduce.out_dtype, &reduce.scale) ||
+                          ext_to_dtype, &reduce.out_dtype, &reduce.scale,
+                          ext_to_address, &reduce.stream) ||
         ext_comm_check(self->owner))
         return NULL;
     grads = ext_addresses(addresses,
@@ -264,8 +265,9 @@ static PyMethodDef group_methods[] = {
      "A Request whose buffer is to be filled, then started."},
     {"reduce_scatter", group_reduce_scatter, METH_VARARGS,
      "reduce_scatter(grad_addresses, grad_dtype, out_address, out_dtype,\n"
-     "               scale): a started Request. The gradients must keep their\n"
-     "values until phase 'reads', the output its memory until 'done'."},
+     "               scale, stream=0): a started Request. The gradients must\n"
+     "keep their values until phase 'reads', the output its memory until\n"
+     "'done'. On a device it runs after what the stream holds now."},
     {NULL, NULL, 0, NULL},
 };
 

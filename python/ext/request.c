@@ -80,14 +80,16 @@ static int request_check(ext_request *self)
     return -1;
 }
 
-static PyObject *request_start(PyObject *object, PyObject *addresses)
+static PyObject *request_start(PyObject *object, PyObject *args)
 {
     ext_request *self = (ext_request *)object;
     const tide_layout *layout;
+    PyObject *addresses;
     tide_status status;
-    void **storage;
+    void **storage, *stream = NULL;
 
-    if (request_check(self))
+    if (!PyArg_ParseTuple(args, "O|O&", &addresses, ext_to_address, &stream) ||
+        request_check(self))
         return NULL;
     layout = tide_group_layout(self->owner->group);
     storage = ext_addresses(addresses, tide_layout_count(layout));
@@ -95,7 +97,7 @@ static PyObject *request_start(PyObject *object, PyObject *addresses)
         return NULL;
     self->shard = NULL;
     EXT_RUN(self->owner->owner,
-            status = tide_all_gather_start(self->request, storage));
+            status = tide_all_gather_start(self->request, storage, stream));
     PyMem_Free(storage);
     return ext_none(status);
 }
@@ -116,6 +118,22 @@ static PyObject *request_wait(PyObject *object, PyObject *args)
     if (!parse_phase(args, &phase) || request_check(self))
         return NULL;
     EXT_RUN(self->owner->owner, status = tide_wait(self->request, phase));
+    return ext_none(status);
+}
+
+static PyObject *request_stream_wait(PyObject *object, PyObject *args)
+{
+    ext_request *self = (ext_request *)object;
+    tide_status status;
+    tide_phase phase;
+    void *stream;
+
+    if (!PyArg_ParseTuple(args, "O&O&", ext_to_phase, &phase, ext_to_address,
+                          &stream) ||
+        request_check(self))
+        return NULL;
+    EXT_RUN(self->owner->owner,
+            status = tide_stream_wait(self->request, phase, stream));
     return ext_none(status);
 }
 
@@ -147,29 +165,48 @@ static PyObject *request_buffer(PyObject *object, void *ignored)
     (void)ignored;
     if (request_check(self))
         return NULL;
-    if (!self->shard)
+    if (!self->shard || self->owner->owner->queued)
         Py_RETURN_NONE;
     layout = tide_group_layout(self->owner->group);
     return PyMemoryView_FromMemory(
         self->shard, (Py_ssize_t)tide_layout_shard_bytes(layout), PyBUF_WRITE);
 }
 
+static PyObject *request_stage(PyObject *object, void *ignored)
+{
+    ext_request *self = (ext_request *)object;
+
+    (void)ignored;
+    if (request_check(self))
+        return NULL;
+    return PyLong_FromVoidPtr(self->owner->owner->queued ? self->shard : NULL);
+}
+
 static PyMethodDef request_methods[] = {
-    {"start", request_start, METH_O,
-     "start(addresses): starts the all-gather into a storage a parameter."},
+    {"start", request_start, METH_VARARGS,
+     "start(addresses, stream=0): starts the all-gather into a storage a\n"
+     "parameter, on a device after what the stream holds now."},
+    {"stream_wait", request_stream_wait, METH_VARARGS,
+     "stream_wait(phase, stream): what the stream is given from now on runs\n"
+     "after the phase. On devices."},
     {"wait", request_wait, METH_VARARGS,
      "wait(phase='done'): until the phase ('free', 'reads', 'done')."},
     {"test", request_test, METH_VARARGS,
      "test(phase='done'): moves on without waiting; whether it is reached."},
     {"close", request_close, METH_NOARGS,
-     "Waits until every phase is complete and frees the request."},
+     "Waits until every phase is complete and frees the request; on a device\n"
+     "it does not wait, and what is queued goes on."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef request_getset[] = {
     {"buffer", request_buffer, NULL,
      "The packed shard to fill, a writable memoryview valid until start();\n"
-     "None afterwards.",
+     "None afterwards and on devices.",
+     NULL},
+    {"stage", request_stage, NULL,
+     "On devices, the address of the packed shard to fill until start(); else\n"
+     "0.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

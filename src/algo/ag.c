@@ -20,16 +20,21 @@ static void pull_from(tdi_builder *b, uint32_t owner, const tdi_run *run)
 }
 
 /* Lands the `index`-th run (0: the own slots) from me and every local peer,
- * mine once op `here` is complete. */
+ * mine once op `here` is complete. Together they are one batch of copies for a
+ * backend that queues them; else each goes as soon as it can. */
 static void pull_all(tdi_builder *b, const tdi_run *run, uint32_t here,
                      uint32_t index)
 {
+    bool together = b->options->together;
     tdi_add_after(b, TIDE_LANE_LAND, here);
+    if (together)
+        tdi_wait_peers(b, TIDE_LANE_LAND, TIDE_CH_STAGED, (int64_t)index + 1);
     pull_from(b, b->rank, run);
     for (uint32_t i = 1; i < b->topology.local_size; i++) {
         uint32_t peer = tdi_peer(b, i);
-        tdi_add_wait(b, TIDE_LANE_LAND, peer, TIDE_CH_STAGED,
-                     (int64_t)index + 1);
+        if (!together)
+            tdi_add_wait(b, TIDE_LANE_LAND, peer, TIDE_CH_STAGED,
+                         (int64_t)index + 1);
         pull_from(b, peer, run);
     }
 }

@@ -114,42 +114,71 @@ static uint32_t *arrival_of(const tdi_rails *rails, const tdi_run *run,
     return &rails->arrival[(uint64_t)slot * rails->parts + part];
 }
 
-/* The puts of one round, each once its bytes are here and the window opens. */
-static void send_round(tdi_builder *b, const tdi_rails *rails, uint32_t to,
-                       run_iter it)
+/* One side of a round: its runs, and how many have been dealt with. */
+typedef struct side {
+    uint32_t peer;
+    run_iter runs;
+    uint32_t done;
+    uint32_t count;
+} side;
+
+/* The next put of a round, once its bytes are here and the window opens. */
+static bool send_next(tdi_builder *b, const tdi_rails *rails, side *out)
 {
     tdi_run run;
     uint32_t window = b->options->window;
-    uint32_t peer = rail_rank(b, to);
-    tdi_add_wait(b, TIDE_LANE_SEND, peer, TIDE_CH_OPEN, 1);
-    for (uint32_t i = 0; next_run(b, rails, &it, &run); i++) {
-        for (uint32_t s = run.slot; s < run.slot + run.slots; s++)
-            tdi_add_after(b, TIDE_LANE_SEND, *arrival_of(rails, &run, s));
-        if (window && i >= window)
-            tdi_add_wait(b, TIDE_LANE_SEND, peer, TIDE_CH_CREDIT,
-                         (int64_t)(i - window) + 1);
-        uint64_t at = run.slot * rails->slot_bytes + run.offset;
-        tdi_add_put(b, TIDE_LANE_SEND,
-                    tide_at(TIDE_BUF_STAGE, 0, (int32_t)peer, at),
-                    tide_at(TIDE_BUF_STAGE, 0, (int32_t)b->rank, at),
-                    run.slots * run.bytes);
-    }
+    if (!next_run(b, rails, &out->runs, &run))
+        return false;
+    for (uint32_t s = run.slot; s < run.slot + run.slots; s++)
+        tdi_add_after(b, TIDE_LANE_SEND, *arrival_of(rails, &run, s));
+    if (window && out->done >= window)
+        tdi_add_wait(b, TIDE_LANE_SEND, out->peer, TIDE_CH_CREDIT,
+                     (int64_t)(out->done - window) + 1);
+    uint64_t at = run.slot * rails->slot_bytes + run.offset;
+    tdi_add_put(b, TIDE_LANE_SEND,
+                tide_at(TIDE_BUF_STAGE, 0, (int32_t)out->peer, at),
+                tide_at(TIDE_BUF_STAGE, 0, (int32_t)b->rank, at),
+                run.slots * run.bytes);
+    out->done++;
+    return true;
 }
 
-static void receive_round(tdi_builder *b, tdi_rails *rails, uint32_t from,
-                          run_iter it, tdi_on_arrival *arrived, void *context)
+static bool receive_next(tdi_builder *b, tdi_rails *rails, side *in,
+                         tdi_on_arrival *arrived, void *context)
 {
     tdi_run run;
-    uint32_t source = rail_rank(b, from);
-    uint32_t runs = count_runs(b, rails, it);
-    for (uint32_t i = 0; next_run(b, rails, &it, &run); i++) {
-        uint32_t here = tdi_add_wait(b, TIDE_LANE_RECV, source, TIDE_CH_RAIL,
-                                     (int64_t)i + 1);
-        for (uint32_t s = run.slot; s < run.slot + run.slots; s++)
-            *arrival_of(rails, &run, s) = here;
-        arrived(b, &run, source, runs - 1 - i, context);
+    if (!next_run(b, rails, &in->runs, &run))
+        return false;
+    in->done++;
+    uint32_t here = tdi_add_wait(b, TIDE_LANE_RECV, in->peer, TIDE_CH_RAIL,
+                                 (int64_t)in->done);
+    for (uint32_t s = run.slot; s < run.slot + run.slots; s++)
+        *arrival_of(rails, &run, s) = here;
+    arrived(b, &run, in->peer, in->count - in->done, context);
+    return true;
+}
+
+/* Puts a round ahead of arrivals by so many: enough to keep the rail busy where
+ * a backend runs both in this order. A put waits for the credit of the
+ * window-th before it, which must not stand behind the put itself. */
+static uint32_t choose_lead(uint32_t window)
+{
+    enum { LEAD = 2 };
+    return window ? (uint32_t)tdi_min(window - 1, LEAD) : LEAD;
+}
+
+static void run_round(tdi_builder *b, tdi_rails *rails, side *out, side *in,
+                      tdi_on_arrival *arrived, void *context)
+{
+    uint32_t lead = choose_lead(b->options->window);
+    bool sends = true, receives = true;
+    tdi_add_wait(b, TIDE_LANE_SEND, out->peer, TIDE_CH_OPEN, 1);
+    for (uint32_t i = 0; sends || receives; i++) {
+        sends = sends && send_next(b, rails, out);
+        if (i >= lead)
+            receives = receives && receive_next(b, rails, in, arrived, context);
     }
-    tdi_expect(b, source, TIDE_CH_RAIL, runs);
+    tdi_expect(b, in->peer, TIDE_CH_RAIL, in->count);
 }
 
 void tdi_rails_open(tdi_builder *b)
@@ -169,13 +198,14 @@ void tdi_rails_run(tdi_builder *b, tdi_rails *rails, tdi_on_arrival *arrived,
     uint32_t window = b->options->window;
     for (uint32_t m = 1; m < nodes; m *= 2) {
         uint32_t count = (uint32_t)tdi_min(m, nodes - m);
-        run_iter out = {b->node, count, 0};
-        run_iter in = {node_at(b, m), count, 0};
-        uint32_t puts = count_runs(b, rails, out);
-        send_round(b, rails, node_at(b, nodes - m), out);
-        receive_round(b, rails, node_at(b, m), in, arrived, context);
-        if (window && puts > window)
-            tdi_expect(b, rail_rank(b, node_at(b, nodes - m)), TIDE_CH_CREDIT,
-                       puts - window);
+        side out = {.peer = rail_rank(b, node_at(b, nodes - m)),
+                    .runs = {b->node, count, 0}};
+        side in = {.peer = rail_rank(b, node_at(b, m)),
+                   .runs = {node_at(b, m), count, 0}};
+        out.count = count_runs(b, rails, out.runs);
+        in.count = count_runs(b, rails, in.runs);
+        run_round(b, rails, &out, &in, arrived, context);
+        if (window && out.count > window)
+            tdi_expect(b, out.peer, TIDE_CH_CREDIT, out.count - window);
     }
 }

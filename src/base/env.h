@@ -12,9 +12,10 @@
       "of the machine")                                                        \
     X(TIMEOUT_MS, "TIDE_TIMEOUT_MS", 120000, 1, 86400000,                      \
       "deadline of every wait, in milliseconds")                               \
-    X(ARENA_MIB, "TIDE_ARENA_MIB", 65536, 1, 16777216,                         \
-      "address space of a communicator's arena in MiB; the host backend "      \
-      "commits memory only as it is used")                                     \
+    X(ARENA_MIB, "TIDE_ARENA_MIB", 0, 0, 16777216,                             \
+      "size of a communicator's arena in MiB; 0: 65536 on the host backend, "  \
+      "which commits memory only as it is used, and 2048 of device memory on " \
+      "cuda")                                                                  \
     X(CHUNK_KIB, "TIDE_CHUNK_KIB", 0, 0, 16777216,                             \
       "all-gather: KiB of one put over a rail; 0: half a shard, 1024 to 8192") \
     X(BLOCK_KIB, "TIDE_BLOCK_KIB", 0, 0, 16777216,                             \
@@ -30,6 +31,21 @@
       "has a core, else 0")                                                    \
     X(SIMD, "TIDE_SIMD", 2, 0, 2,                                              \
       "host backend: highest vector kernels: 0 scalar, 1 AVX2, 2 AVX-512")     \
+    X(SUM_CTAS, "TIDE_SUM_CTAS", 32, 0, 1024,                                  \
+      "cuda backend: blocks of a level-1 sum at a time; 0: no bound")          \
+    X(LAND_CTAS, "TIDE_LAND_CTAS", 32, 0, 1024,                                \
+      "cuda backend: blocks of a sum over nodes at a time; 0: no bound")       \
+    X(SUM_CHUNK_KIB, "TIDE_SUM_CHUNK_KIB", 4096, 0, 1048576,                   \
+      "cuda backend: KiB that one launch of a sum reads in all; 0: no bound")  \
+    X(LOCAL_COPIES, "TIDE_LOCAL_COPIES", 1, 0, 1,                              \
+      "cuda backend: 1 copies within a GPU by one kernel a batch, 0 leaves "   \
+      "them to the driver, as copies between GPUs")                            \
+    X(DIRECT_RAILS, "TIDE_DIRECT_RAILS", 0, 0, 1,                              \
+      "cuda backend: 1 serves rails between ranks that reach each other's "    \
+      "memory without NCCL")                                                   \
+    X(DEBUG_DELAY, "TIDE_DEBUG_DELAY", 0, 0, 1000000,                          \
+      "FSDP2 on cuda, for tests: random delays of up to so many microseconds " \
+      "on the streams; vacated memory is filled with NaN")                     \
     X(LOG, "TIDE_LOG", 0, 0, 1, "1 prints every error to stderr")
 
 typedef enum tdi_env {

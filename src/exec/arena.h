@@ -1,13 +1,15 @@
 /*
  * Arena: an allocator over offsets of one registered address range. Ranges are
  * counted: the slot that holds one and the reduce-scatters that peers still
- * read from it each have a reference; the last one gives it back.
+ * read from it each have a reference; the last one gives it back. Any thread
+ * may take and give: an allocator of the caller's runs beside collectives.
  */
 #ifndef TIDE_EXEC_ARENA_H
 #define TIDE_EXEC_ARENA_H
 
 #include <tide/status.h>
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +31,7 @@ typedef struct tdi_arena {
     size_t count;
     size_t capacity;
     size_t live; /* ranges that are out */
+    pthread_mutex_t lock;
 } tdi_arena;
 
 /* Manages [first, bytes); both and page (a power of two) are page multiples. */
@@ -39,7 +42,10 @@ void tdi_arena_destroy(tdi_arena *arena);
 /* The lowest free range that fits, with one reference. TIDE_ERR_MEMORY says
  * how much was asked for and how large the largest hole is. */
 tide_status tdi_arena_take(tdi_arena *arena, uint64_t bytes, tdi_range **range);
-void tdi_range_keep(tdi_range *range);
+/* The same, at the end of the highest free range that fits. */
+tide_status tdi_arena_take_top(tdi_arena *arena, uint64_t bytes,
+                               tdi_range **range);
+void tdi_range_keep(tdi_arena *arena, tdi_range *range);
 /* Drops a reference; true when it was the last and the range is gone. */
 int tdi_range_drop(tdi_arena *arena, tdi_range *range);
 

@@ -7,7 +7,7 @@
 #define TIDE_EXEC_BACKEND_H
 
 #include <stdbool.h>
-#include <tide/comm.h>
+#include <tide/coll.h>
 
 /* Flows of a communicator: each has its own counters and order. */
 typedef enum tdi_flow_id {
@@ -36,8 +36,9 @@ typedef struct tdi_grad_entry {
 
 /* Memory as an op sees it. */
 typedef struct tdi_address {
-    char *pointer;
-    int32_t rank;    /* whose memory */
+    char *pointer;   /* NULL: it can only be put to */
+    uint64_t offset; /* in that rank's arena, for puts; else unspecified */
+    int32_t rank;    /* whose memory; TIDE_ALL_LOCAL: a multicast address */
     bool is_private; /* pointer is in that other rank's address space */
 } tdi_address;
 
@@ -66,13 +67,88 @@ typedef struct tdi_block {
     const tdi_call *call; /* my own call that waits */
 } tdi_block;
 
+/* A point in a queue that streams and the host can wait for. */
+typedef struct tdi_mark tdi_mark;
+
+enum { TDI_QUEUES = 8 }; /* most queues of a flow */
+
+/*
+ * For backends that queue ops on a device rather than do them. Each lane has a
+ * queue, several lanes may share one; `queue` below is its number. What is
+ * queued runs in order within a queue, and whenever it can across them. No
+ * function but `meet` waits for a peer.
+ */
+typedef struct tdi_queue_ops {
+    uint8_t (*queue_of)(const tide_comm *comm, tdi_flow_id flow,
+                        tide_lane lane);
+    /* Makes the calling thread one that may use the device, and undoes it. */
+    tide_status (*enter)(tide_comm *comm);
+    void (*leave)(tide_comm *comm);
+    /* Waits on the host until every rank of this machine is in the same call,
+     * so that `peer` can find its memory. */
+    tide_status (*meet)(tide_comm *comm, const tdi_call *call);
+    /* A plan begins: the queues of the mask go on after the last plan's end
+     * and after what the stream holds now, which is *begun. */
+    tide_status (*follow)(tide_comm *comm, tdi_flow_id flow, uint32_t mask,
+                          tide_stream stream, tdi_mark **begun);
+    /* It ends; *end is reached when all its queues are through. */
+    tide_status (*finish)(tide_comm *comm, tdi_flow_id flow, uint32_t mask,
+                          tdi_mark **end);
+
+    tide_status (*copy)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                        const tdi_move *move);
+    tide_status (*zero)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                        char *memory, uint64_t bytes);
+    /* To dst.offset of dst.rank's arena, then a signal on the channel. */
+    tide_status (*put)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                       const tdi_move *move, tide_channel channel);
+    tide_status (*sum)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                       const tdi_sum *sum);
+    tide_status (*signal)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                          uint32_t to, tide_channel channel);
+    /* request: whose WAIT it is; NULL: no plan's. */
+    tide_status (*wait)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                        const tide_request *request, const tdi_block *wait,
+                        int64_t target);
+    /* Remembers this point of a queue as `slot`; the next note of that slot
+     * forgets it. */
+    tide_status (*note)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                        uint32_t slot);
+    tide_status (*after)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                         uint32_t slot);
+    /* After meet: the call's tables must be equal on all ranks of my node, in
+     * `count` entries. */
+    tide_status (*compare)(tide_comm *comm, const tdi_call *call, size_t count);
+    /* The multicast address of a local one; NULL where there is none. */
+    char *(*multicast)(tide_comm *comm, const char *local);
+
+    tide_status (*mark)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                        tdi_mark **mark);
+    tide_status (*mark_wait)(tide_comm *comm, tdi_mark *mark,
+                             tide_stream stream);
+    tide_status (*mark_reached)(tide_comm *comm, const tdi_mark *mark,
+                                bool *reached);
+    void (*mark_drop)(tide_comm *comm, tdi_mark *mark);
+    /* Ordinary memory of the device; NULL if there is none. The calling thread
+     * uses the device already. */
+    void *(*plain_take)(tide_comm *comm, uint64_t bytes);
+    void (*plain_give)(void *memory);
+    /* After a fault: lets every queued wait pass, so that no stream of the
+     * caller's stays stuck behind one. Any thread. */
+    void (*let_go)(tide_comm *comm);
+} tdi_queue_ops;
+
 typedef struct tdi_backend {
     const char *name;
+    /* NULL: ops are done when their function returns. Else the functions from
+     * `copy` to `idle` are not used. */
+    const tdi_queue_ops *queue;
     /* May this backend serve ranks on these machines? TIDE_OK, or the reason
      * why not. Local; ranks then agree. */
     tide_status (*probe)(const uint64_t *machine, uint32_t ranks);
     /* Collective. Sets comm->state and the capabilities in comm. */
-    tide_status (*open)(tide_comm *comm, const tide_bootstrap *bootstrap);
+    tide_status (*open)(tide_comm *comm, const tide_bootstrap *bootstrap,
+                        const uint64_t *machines);
     /* Possible after a failed open, too. */
     void (*close)(tide_comm *comm);
     /* Tells every rank to give up, and why; the first reason stays. */
@@ -92,7 +168,9 @@ typedef struct tdi_backend {
     tide_status (*sum)(tide_comm *comm, const tdi_sum *sum);
     void (*signal)(tide_comm *comm, tdi_flow_id flow, uint32_t to,
                    tide_channel channel);
-    /* Has the counter reached target? If so, the peer's call is checked. */
+    /* Has the counter reached target? If so, the peer's call is checked. A
+     * backend with queues says so for messages alone; TIDE_ERR_UNSUPPORTED: it
+     * cannot tell. */
     tide_status (*poll)(tide_comm *comm, tdi_flow_id flow,
                         const tdi_block *wait, int64_t target, bool *reached);
     /* An error past the deadline, or when a peer is gone, in another call, or
@@ -105,9 +183,12 @@ typedef struct tdi_backend {
 
     /* The arena's memory at an offset, in this process. */
     char *(*arena)(tide_comm *comm, uint64_t offset);
-    /* Memory at this range is not needed for now. */
+    /* Memory of comm->tables at an offset, which the host can write. */
+    void *(*table)(tide_comm *comm, uint64_t offset);
+    /* Memory at this range is not needed for now. NULL: it stays. */
     void (*discard)(tide_comm *comm, uint64_t offset, uint64_t bytes);
-    /* Address ranges that stay: reserve, back by arena memory, take away. */
+    /* Address ranges that stay: reserve, back by arena memory, take away.
+     * NULL: slots keep their memory for life. */
     tide_status (*reserve)(tide_comm *comm, uint64_t bytes, void **address);
     void (*release)(tide_comm *comm, void *address, uint64_t bytes);
     tide_status (*map)(tide_comm *comm, void *address, uint64_t offset,

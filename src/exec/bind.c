@@ -2,14 +2,11 @@
 #include "base/fail.h"
 #include "exec/comm.h"
 
-tide_status tdi_bind_address(tide_request *request, tide_operand at,
-                             int32_t rank, tdi_address *address)
+static tide_status bind_mine(tide_request *request, tide_operand at,
+                             tdi_address *address)
 {
     tide_comm *comm = request->comm;
     tide_buffer buffer = tide_operand_buffer(at);
-    if (rank != (int32_t)comm->rank)
-        return comm->backend->peer(comm, &request->call, at, rank, address);
-    *address = (tdi_address){.rank = rank};
     switch (buffer) {
     case TIDE_BUF_PARAM:
     case TIDE_BUF_GRAD:
@@ -29,4 +26,70 @@ tide_status tdi_bind_address(tide_request *request, tide_operand at,
         return tdi_fail(TIDE_ERR_PLAN, "rank %u: buffer %d in a plan",
                         comm->rank, (int)buffer);
     }
+}
+
+/* The same offset on every rank of my node: my address, made multicast. */
+static tide_status bind_all_local(tide_request *request, tide_operand at,
+                                  tdi_address *address)
+{
+    tide_comm *comm = request->comm;
+    const tdi_queue_ops *queue = comm->backend->queue;
+    TDI_TRY(bind_mine(request, at, address));
+    if (queue)
+        address->pointer = queue->multicast(comm, address->pointer);
+    if (!queue || !address->pointer)
+        return tdi_fail(TIDE_ERR_PLAN,
+                        "rank %u: a plan writes to all local ranks, and the %s "
+                        "backend has no multicast there",
+                        comm->rank, comm->backend->name);
+    return TIDE_OK;
+}
+
+tide_status tdi_bind_address(tide_request *request, tide_operand at,
+                             int32_t rank, tdi_address *address)
+{
+    tide_comm *comm = request->comm;
+    if (rank != (int32_t)comm->rank && rank != TIDE_ALL_LOCAL)
+        return comm->backend->peer(comm, &request->call, at, rank, address);
+    *address = (tdi_address){.rank = rank};
+    return rank == TIDE_ALL_LOCAL ? bind_all_local(request, at, address)
+                                  : bind_mine(request, at, address);
+}
+
+tide_status tdi_bind_sum(tide_request *request, const tide_op *op,
+                         tdi_address *sources, tdi_sum *sum)
+{
+    tide_comm *comm = request->comm;
+    int32_t size = (int32_t)comm->topology.local_size;
+    int32_t rank = tide_operand_rank(op->src);
+    int32_t node = rank - rank % size;
+    *sum = (tdi_sum){.src = sources,
+                     .sources = op->height,
+                     .flags = op->flags,
+                     .elems = op->width,
+                     .scale = op->flags & TIDE_SCALE ? request->scale : 1.0f};
+    TDI_TRY(tdi_bind_address(request, op->dst, tide_operand_rank(op->dst),
+                             &sum->dst));
+    if (op->flags & TIDE_SWITCH) {
+        sum->sources = 1;
+        return tdi_bind_address(request, op->src, TIDE_ALL_LOCAL, sources);
+    }
+    for (uint32_t i = 0; i < op->height; i++) {
+        tide_operand at = op->src;
+        int32_t owner = rank;
+        if (op->flags & TIDE_ACROSS)
+            owner = node + (rank - node + (int32_t)i) % size;
+        else
+            at.offset += i * op->src_pitch;
+        TDI_TRY(tdi_bind_address(request, at, owner, &sources[i]));
+    }
+    return TIDE_OK;
+}
+
+int64_t tdi_wait_target(const tide_request *request, const tide_op *op)
+{
+    const tide_comm *comm = request->comm;
+    uint32_t ranks = comm->topology.nodes * comm->topology.local_size;
+    uint32_t from = (uint32_t)tide_operand_rank(op->src);
+    return (int64_t)request->base[op->channel * ranks + from] + op->count;
 }

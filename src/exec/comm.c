@@ -1,5 +1,5 @@
 /* Communicators: ranks meet, agree on what they are, and open a backend. */
-#include "exec/comm.h"
+#include "exec/queue.h"
 
 #include "base/env.h"
 #include "base/fail.h"
@@ -23,7 +23,9 @@ const char *tide_version(void)
 tide_status tdi_comm_check(tide_comm *comm)
 {
     if (!comm->failed) {
-        tide_status status = comm->backend->check(comm);
+        tide_status status = tdi_watch_fault(comm);
+        if (!status)
+            status = comm->backend->check(comm);
         return status ? tdi_comm_failed(comm, status, comm->rank) : TIDE_OK;
     }
     return tdi_fail(TIDE_ERR_ABORTED, "the communicator was aborted: %s",
@@ -94,7 +96,9 @@ static tide_status choose_backend(tide_comm *comm, const char *wanted,
     char reasons[768] = "";
     for (size_t i = 0; tdi_backends[i]; i++) {
         const tdi_backend *backend = tdi_backends[i];
-        if (wanted && strcmp(wanted, backend->name)) {
+        /* Pointers to device memory are for who knows that they are. */
+        if (wanted ? strcmp(wanted, backend->name) != 0
+                   : backend->queue != NULL) {
             add_reason(reasons, sizeof(reasons), backend->name,
                        "not asked for");
             continue;
@@ -122,7 +126,11 @@ static tide_status open_comm(tide_comm *comm, const tide_bootstrap *bootstrap,
     TDI_TRY(tdi_meet_agree(bootstrap, configure(comm, config)));
     TDI_TRY(choose_backend(comm, config ? config->backend : NULL, bootstrap,
                            machines));
-    TDI_TRY(tdi_meet_agree(bootstrap, comm->backend->open(comm, bootstrap)));
+    comm->tables = &comm->arena;
+    TDI_TRY(tdi_meet_agree(bootstrap,
+                           comm->backend->open(comm, bootstrap, machines)));
+    if (comm->backend->queue)
+        TDI_TRY(tdi_meet_agree(bootstrap, tdi_watch_start(comm)));
     int64_t staged = tdi_env_number(TDI_ENV_STAGED);
     int64_t block = tdi_env_number(TDI_ENV_BLOCK_KIB);
     if (staged >= 0)
@@ -154,6 +162,7 @@ tide_status tide_comm_create(const tide_bootstrap *bootstrap,
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for a communicator");
     }
     made->rank = bootstrap->rank;
+    pthread_mutex_init(&made->memory_lock, NULL);
     tide_status status = tdi_meet(bootstrap, config, machines, &made->topology);
     if (!status)
         status = open_comm(made, bootstrap, config, machines);
@@ -170,18 +179,28 @@ void tide_comm_destroy(tide_comm *comm)
 {
     if (!comm)
         return;
+    if (comm->backend && comm->backend->queue)
+        tdi_queue_forget(comm, NULL);
+    tdi_watch_stop(comm);
+    tdi_pool_forget(comm);
     while (comm->slots)
         tide_slot_free(comm->slots);
+    while (comm->memories)
+        tide_memory_give(comm, tdi_memory_first(comm));
     for (int i = 0; i < TDI_FLOWS; i++) {
         tdi_flow *flow = &comm->flows[i];
         if (flow->scratch)
             tdi_arena_drop(comm, flow->scratch);
+        if (flow->copies)
+            tdi_arena_drop(comm, flow->copies);
         free(flow->issued);
     }
     if (comm->backend)
         comm->backend->close(comm);
     tdi_arena_destroy(&comm->arena);
-    free(comm);
+    pthread_mutex_destroy(&comm->memory_lock);
+    if (!comm->is_stuck)
+        free(comm);
 }
 
 void tide_comm_abort(tide_comm *comm)
@@ -201,10 +220,14 @@ tide_status tide_comm_get_info(const tide_comm *comm, tide_comm_info *info)
         .topology = comm->topology,
         .backend = comm->backend->name,
         .reads_private = comm->reads_private,
+        .queued = comm->backend->queue != NULL,
+        .multicast = comm->multicast,
         .arena_bytes = comm->arena_bytes,
         .buffer_bytes = comm->flows[TDI_FLOW_GATHER].scratch_bytes +
                         comm->flows[TDI_FLOW_REDUCE].scratch_bytes,
         .slot_bytes = comm->slot_bytes,
+        .memory_bytes = comm->memory_bytes,
+        .copied_bytes = comm->copied_bytes,
     };
     return TIDE_OK;
 }

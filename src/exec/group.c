@@ -1,7 +1,7 @@
 /* Groups: a layout, and the plans of its collectives, made once. */
 #include "base/env.h"
 #include "base/fail.h"
-#include "exec/comm.h"
+#include "exec/queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,8 @@ tide_status tide_group_create(tide_comm *comm, const tide_param *params,
     made->options[TIDE_REDUCE_SCATTER].coll = TIDE_REDUCE_SCATTER;
     made->options[TIDE_REDUCE_SCATTER].staged = comm->staged;
     made->options[TIDE_REDUCE_SCATTER].block_bytes = comm->block_bytes;
+    made->options[TIDE_REDUCE_SCATTER].switch_reduce = comm->multicast;
+    made->options[TIDE_ALL_GATHER].together = comm->backend->queue != NULL;
     made->options[TIDE_ALL_GATHER].chunk_bytes =
         (uint64_t)tdi_env_number(TDI_ENV_CHUNK_KIB) << 10;
     *group = made;
@@ -39,6 +41,7 @@ tide_status tide_group_create(tide_comm *comm, const tide_param *params,
 static void unbind(tdi_bound *bound)
 {
     tide_plan_free(bound->plan);
+    tdi_queue_unbind(bound);
     free(bound->next);
     *bound = (tdi_bound){0};
 }
@@ -47,11 +50,14 @@ void tide_group_free(tide_group *group)
 {
     if (!group)
         return;
+    if (group->comm->backend->queue)
+        tdi_queue_forget(group->comm, group);
     unbind(&group->gather);
     for (int i = 0; i < TDI_RS_PLANS; i++)
         unbind(&group->reduce[i]);
-    if (group->table)
-        tdi_arena_drop(group->comm, group->table);
+    for (int coll = 0; coll < 2; coll++)
+        if (group->table[coll])
+            tdi_range_drop(group->comm->tables, group->table[coll]);
     tide_layout_free(group->layout);
     free(group);
 }
@@ -73,10 +79,13 @@ tide_status tide_group_set_options(tide_group *group,
         return tdi_fail(TIDE_ERR_INVALID,
                         "options of %s change while it has %u requests",
                         group->name, group->requests);
-    if (options->push && !group->comm->multicast)
+    if ((options->push || options->switch_reduce) && !group->comm->multicast)
         return tdi_fail(TIDE_ERR_UNSUPPORTED,
-                        "push landing of %s: the %s backend has no multicast",
+                        "push landing or switch sums of %s: the %s backend has "
+                        "no multicast here",
                         group->name, group->comm->backend->name);
+    if (group->comm->backend->queue)
+        tdi_queue_forget(group->comm, group);
     group->options[options->coll] = *options;
     if (options->coll == TIDE_ALL_GATHER) {
         unbind(&group->gather);
@@ -128,6 +137,8 @@ tide_status tdi_group_bind(tide_group *group, tide_coll coll, tide_dtype grad,
     TDI_TRY(tide_plan_create(group->layout, comm->topology, comm->rank,
                              &options, &slot->plan));
     tide_status status = bind_lanes(slot);
+    if (!status && comm->backend->queue)
+        status = tdi_queue_bind(comm, slot);
     if (status)
         unbind(slot);
     return status;

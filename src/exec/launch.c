@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -176,6 +177,79 @@ int tide_launch(uint32_t ranks, uint32_t grace_ms, rank_body body,
 free_exchange:
     tdi_exchange_free(run.exchange);
 free_processes:
+    free(run.processes);
+    return code;
+}
+
+/* --- Ranks as threads --------------------------------------------------- */
+
+typedef struct rank_thread {
+    pthread_t thread;
+    bool started;
+    uint32_t rank;
+    launch *run;
+    rank_body body;
+    void *context;
+} rank_thread;
+
+static void *run_thread(void *context)
+{
+    rank_thread *mine = context;
+    launch *run = mine->run;
+    tdi_exchange_end end = {.exchange = run->exchange,
+                            .rank = mine->rank,
+                            .timeout_ms = run->timeout_ms};
+    tide_bootstrap bootstrap = {.rank = mine->rank,
+                                .ranks = run->ranks,
+                                .allgather = tdi_exchange_allgather,
+                                .context = &end};
+    run->processes[mine->rank].code =
+        to_exit_code(mine->body(&bootstrap, mine->context));
+    tdi_exchange_end_rank(run->exchange, mine->rank);
+    return NULL;
+}
+
+/* What cannot be started counts as a rank that failed. */
+static void run_threads(launch *run, rank_thread *threads)
+{
+    for (uint32_t rank = 0; rank < run->ranks; rank++) {
+        rank_thread *mine = &threads[rank];
+        mine->started = !pthread_create(&mine->thread, NULL, run_thread, mine);
+        if (mine->started)
+            continue;
+        run->processes[rank].code = 255;
+        tdi_exchange_end_rank(run->exchange, rank);
+    }
+    for (uint32_t rank = 0; rank < run->ranks; rank++)
+        if (threads[rank].started)
+            pthread_join(threads[rank].thread, NULL);
+}
+
+int tide_launch_threads(uint32_t ranks, rank_body body, void *context,
+                        int *codes)
+{
+    launch run = {.ranks = ranks};
+    int code = -1;
+    if (!body || !ranks || ranks > TIDE_MAX_LOCAL) {
+        tdi_fail(TIDE_ERR_INVALID, "cannot launch %" PRIu32 " threads%s", ranks,
+                 body ? "" : " without a body");
+        return -1;
+    }
+    run.timeout_ms = (uint32_t)tdi_env_number(TDI_ENV_TIMEOUT_MS);
+    run.processes = calloc(ranks, sizeof(*run.processes));
+    rank_thread *threads = calloc(ranks, sizeof(*threads));
+    if (!run.processes || !threads) {
+        tdi_fail(TIDE_ERR_MEMORY, "no memory to launch %" PRIu32 " threads",
+                 ranks);
+    } else if (!tdi_exchange_create(ranks, &run.exchange)) {
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            threads[rank] = (rank_thread){
+                .rank = rank, .run = &run, .body = body, .context = context};
+        run_threads(&run, threads);
+        code = collect_codes(&run, codes);
+        tdi_exchange_free(run.exchange);
+    }
+    free(threads);
     free(run.processes);
     return code;
 }

@@ -144,9 +144,35 @@ tide_status tdi_meet(const tide_bootstrap *bootstrap,
                           topology);
 }
 
+/* The first bad one; one that only waited in vain counts last: it does not know
+ * why. */
+static const verdict *find_worst(const verdict *all, uint32_t ranks,
+                                 uint32_t *rank)
+{
+    const verdict *worst = NULL;
+    for (uint32_t r = 0; r < ranks; r++) {
+        if (!all[r].status || (worst && worst->status != TIDE_ERR_PEER) ||
+            (worst && all[r].status == TIDE_ERR_PEER))
+            continue;
+        worst = &all[r];
+        *rank = r;
+    }
+    return worst;
+}
+
+static tide_status repeat(const verdict *worst, uint32_t rank)
+{
+    char name[32];
+    int length = snprintf(name, sizeof(name), "rank %u: ", rank);
+    bool named = !strncmp(worst->text, name, (size_t)length);
+    return tdi_fail((tide_status)worst->status, "%s%.507s", named ? "" : name,
+                    worst->text);
+}
+
 tide_status tdi_meet_agree(const tide_bootstrap *bootstrap, tide_status status)
 {
     bool reason;
+    uint32_t rank = 0;
     verdict mine = {.status = status};
     if (status)
         snprintf(mine.text, sizeof(mine.text), "%s", tide_last_error());
@@ -154,13 +180,13 @@ tide_status tdi_meet_agree(const tide_bootstrap *bootstrap, tide_status status)
     if (!all)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory to meet %u ranks",
                         bootstrap->ranks);
-    tide_status worst = exchange(bootstrap, &mine, all, sizeof(mine), &reason);
-    if (worst && status && !reason) /* my own fault is the better reason */
-        worst = tdi_fail(status, "%s", mine.text);
-    for (uint32_t r = 0; !worst && r < bootstrap->ranks; r++)
-        if (all[r].status)
-            worst = tdi_fail((tide_status)all[r].status, "rank %u: %.507s", r,
-                             all[r].text);
+    tide_status failed = exchange(bootstrap, &mine, all, sizeof(mine), &reason);
+    if (failed && status && !reason) /* my own fault is the better reason */
+        failed = tdi_fail(status, "%s", mine.text);
+    const verdict *worst =
+        failed ? NULL : find_worst(all, bootstrap->ranks, &rank);
+    if (worst)
+        failed = repeat(worst, rank);
     free(all);
-    return worst;
+    return failed;
 }

@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "base/util.h"
+#include "exec/queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,12 @@ typedef struct flow_wait {
     tide_status status;
 } flow_wait;
 
+/* By it a peer says that it has read my scratch. */
+static tide_channel read_channel(tdi_flow_id flow)
+{
+    return flow == TDI_FLOW_GATHER ? TIDE_CH_FREE : TIDE_CH_CONSUMED;
+}
+
 /* Few requests are left, and every local peer has sent what it owes. */
 static bool flow_is_quiet(void *context, tdi_block *missing)
 {
@@ -71,7 +78,7 @@ static tide_status await_flow(tide_comm *comm, tdi_flow_id flow,
 {
     flow_wait wait = {.comm = comm, .flow = flow, .pending = pending};
     wait.lag = lag;
-    wait.channel = flow == TDI_FLOW_GATHER ? TIDE_CH_FREE : TIDE_CH_CONSUMED;
+    wait.channel = read_channel(flow);
     TDI_TRY(tdi_run_until(comm, flow_is_quiet, &wait));
     return wait.status;
 }
@@ -97,8 +104,13 @@ static tide_status drop_scratch(tide_comm *comm, tdi_flow_id id)
     if (!flow->scratch)
         return TIDE_OK;
     TDI_TRY(check_started(comm, id, NULL));
-    TDI_TRY(await_flow(comm, id, 0, 0));
-    comm->backend->discard(comm, flow->scratch->offset, flow->scratch->bytes);
+    if (comm->backend->queue)
+        TDI_TRY(tdi_queue_drain(comm, id, read_channel(id)));
+    else
+        TDI_TRY(await_flow(comm, id, 0, 0));
+    if (comm->backend->discard)
+        comm->backend->discard(comm, flow->scratch->offset,
+                               flow->scratch->bytes);
     tdi_arena_drop(comm, flow->scratch);
     flow->scratch = NULL;
     flow->scratch_bytes = 0;
@@ -114,7 +126,9 @@ static tide_status grow_scratch(tide_comm *comm, tdi_flow_id id,
     asked = tdi_max(flow->scratch_bytes, asked);
     if (bytes > (flow->scratch ? flow->scratch->bytes : 0)) {
         TDI_TRY(drop_scratch(comm, id));
-        TDI_TRY(tdi_arena_take(&comm->arena, bytes, &flow->scratch));
+        /* From the top: peers on other machines rely on equal offsets, and
+         * what lies below may differ from rank to rank. */
+        TDI_TRY(tdi_arena_take_top(&comm->arena, bytes, &flow->scratch));
     }
     flow->scratch_bytes = asked;
     return TIDE_OK;
@@ -145,6 +159,14 @@ static void place_scratch(tide_request *request)
 
 /* --- Life --------------------------------------------------------------- */
 
+static void free_arrays(tide_request *request)
+{
+    free(request->base);
+    free(request->memory);
+    free(request->copied);
+    free(request->held);
+}
+
 static tide_request *allocate(tide_group *group)
 {
     size_t params = tide_layout_count(group->layout);
@@ -154,14 +176,40 @@ static tide_request *allocate(tide_group *group)
         return NULL;
     request->base = malloc(counters * sizeof(uint64_t));
     request->memory = calloc(params + 1, sizeof(void *));
+    request->copied = calloc(params + 1, sizeof(void *));
     request->held = calloc(params + 1, sizeof(tdi_range *));
-    if (request->base && request->memory && request->held)
+    if (request->base && request->memory && request->copied && request->held)
         return request;
-    free(request->base);
-    free(request->memory);
-    free(request->held);
+    free_arrays(request);
     free(request);
     return NULL;
+}
+
+/* --- Tables ------------------------------------------------------------- */
+
+tide_status tdi_request_make_tables(tide_group *group, tide_coll coll)
+{
+    tide_comm *comm = group->comm;
+    uint64_t each = tdi_round_up(tdi_max(1, tide_layout_count(group->layout)) *
+                                     sizeof(tdi_grad_entry),
+                                 comm->tables->page);
+    if (group->table[coll])
+        return TIDE_OK;
+    return tdi_arena_take(comm->tables, 2 * each, &group->table[coll]);
+}
+
+/* The two are used in turn. */
+static uint64_t table_offset(const tide_request *request)
+{
+    const tdi_range *table =
+        request->group->table[request->bound->plan->options.coll];
+    return table->offset + request->turn % 2 * (table->bytes / 2);
+}
+
+tdi_grad_entry *tdi_request_table(const tide_request *request)
+{
+    tide_comm *comm = request->comm;
+    return comm->backend->table(comm, table_offset(request));
 }
 
 static void set_call(tide_request *request)
@@ -175,9 +223,24 @@ static void set_call(tide_request *request)
     call->recv = request->scratch[TIDE_BUF_RECV];
     call->coll = request->bound->plan->options.coll;
     memcpy(call->name, group->name, sizeof(call->name));
-    if (call->coll == TIDE_REDUCE_SCATTER && group->table)
-        call->table = group->table->offset +
-                      request->turn % 2 * (group->table->bytes / 2);
+    if (group->table[call->coll])
+        call->table = table_offset(request);
+}
+
+/* Scratch and tables alternate: the request before last must be over, and its
+ * STAGE read. On a device the queued waits see to that. */
+static tide_status make_room(tide_comm *comm, tdi_flow_id id)
+{
+    const tdi_flow *flow = &comm->flows[id];
+    if (comm->backend->queue) {
+        /* Its signals are counted from its start on. */
+        if (flow->head && !flow->tail->started)
+            TDI_TRY(check_started(comm, id, NULL));
+        return tdi_queue_reap(comm, id);
+    }
+    if (flow->pending > 1)
+        TDI_TRY(check_started(comm, id, flow->tail));
+    return await_flow(comm, id, 1, id == TDI_FLOW_GATHER ? 1 : INT64_MAX / 2);
 }
 
 tide_status tdi_request_create(tide_group *group, tdi_flow_id id,
@@ -188,11 +251,7 @@ tide_status tdi_request_create(tide_group *group, tdi_flow_id id,
     const tide_plan *plan = bound->plan;
     uint32_t ranks = ranks_of(comm);
     *made = NULL;
-    /* Scratch and tables alternate: the request before last must be over, and
-     * its STAGE read. */
-    if (flow->pending > 1)
-        TDI_TRY(check_started(comm, id, flow->tail));
-    TDI_TRY(await_flow(comm, id, 1, id == TDI_FLOW_GATHER ? 1 : INT64_MAX / 2));
+    TDI_TRY(make_room(comm, id));
     TDI_TRY(grow_scratch(comm, id, plan));
     tide_request *request = allocate(group);
     if (!request)
@@ -224,25 +283,36 @@ void tdi_request_enqueue(tide_request *request)
     }
     set_call(request);
     flow->calls++;
-    flow->pending++;
     request->group->requests++;
+    tdi_watch_lock(comm);
+    flow->pending++;
+    request->in_flow = true;
     if (flow->head)
         flow->tail->next = request;
     else
         flow->head = request;
     flow->tail = request;
-    comm->backend->publish(comm, &request->call);
+    tdi_watch_unlock(comm);
+    /* On a device ranks meet at the start: tdi_queue_start. */
+    if (!comm->backend->queue)
+        comm->backend->publish(comm, &request->call);
+}
+
+void tdi_request_release(tide_request *request)
+{
+    size_t count = tide_layout_count(request->group->layout);
+    for (size_t p = 0; p <= count; p++) {
+        if (request->held[p])
+            tdi_arena_drop(request->comm, request->held[p]);
+        request->held[p] = NULL;
+    }
 }
 
 void tdi_request_drop(tide_request *request)
 {
-    size_t count = tide_layout_count(request->group->layout);
-    for (size_t p = 0; p <= count; p++)
-        if (request->held[p])
-            tdi_arena_drop(request->comm, request->held[p]);
-    free(request->base);
-    free(request->memory);
-    free(request->held);
+    tdi_request_release(request);
+    tdi_queue_drop(request);
+    free_arrays(request);
     free(request);
 }
 
@@ -286,7 +356,19 @@ tide_status tide_wait(tide_request *request, tide_phase phase)
         return TIDE_OK;
     TDI_TRY(tdi_comm_check(request->comm));
     TDI_TRY(check_started(request->comm, request->flow, request));
+    if (request->comm->backend->queue)
+        return tdi_queue_wait(request, phase);
     return tdi_run_until(request->comm, phase_is_reached, &wait);
+}
+
+static tide_status test_queued(tide_request *request, tide_phase phase,
+                               int *reached)
+{
+    bool is_reached;
+    TDI_TRY(tdi_comm_check(request->comm));
+    TDI_TRY(tdi_queue_reached(request, phase, &is_reached));
+    *reached = is_reached;
+    return TIDE_OK;
 }
 
 tide_status tide_test(tide_request *request, tide_phase phase, int *reached)
@@ -295,12 +377,38 @@ tide_status tide_test(tide_request *request, tide_phase phase, int *reached)
     if (!reached)
         return tdi_fail(TIDE_ERR_INVALID, "reached is NULL");
     TDI_TRY(check_wait(request, phase));
+    if (request->comm->backend->queue)
+        return test_queued(request, phase, reached);
     if (!has_reached(request, phase))
         TDI_TRY(tdi_run_all(request->comm, &moved));
     *reached = has_reached(request, phase);
     if (!*reached && !moved)
         return tdi_run_watch(request->comm);
     return TIDE_OK;
+}
+
+tide_status tide_stream_wait(tide_request *request, tide_phase phase,
+                             tide_stream stream)
+{
+    if (!request || phase < 0 || phase >= TIDE_PHASE_COUNT)
+        return tdi_fail(TIDE_ERR_INVALID, "request is NULL, or no phase %d",
+                        (int)phase);
+    const tdi_queue_ops *queue = request->comm->backend->queue;
+    if (!queue)
+        return tdi_fail(TIDE_ERR_UNSUPPORTED, "the %s backend has no streams",
+                        request->comm->backend->name);
+    if (phase != TIDE_PHASE_FREE)
+        TDI_TRY(check_wait(request, phase));
+    TDI_TRY(tdi_comm_check(request->comm));
+    tdi_mark *mark = request->mark[phase] ? request->mark[phase] : request->end;
+    if (!mark)
+        return tdi_fail(TIDE_ERR_INVALID,
+                        "rank %u: a request of %s has no such phase",
+                        request->comm->rank, request->group->name);
+    TDI_TRY(queue->enter(request->comm));
+    tide_status status = queue->mark_wait(request->comm, mark, stream);
+    queue->leave(request->comm);
+    return status;
 }
 
 static bool is_complete(void *context, tdi_block *missing)
@@ -327,6 +435,17 @@ static void unlink_request(tide_request *request)
         flow->tail = before;
 }
 
+/* The device goes on with it: the flow keeps it until that is through. */
+static tide_status leave_to_flow(tide_request *request)
+{
+    tide_comm *comm = request->comm;
+    tdi_flow_id flow = request->flow;
+    request->is_freed = true;
+    if (!request->in_flow)
+        tdi_request_drop(request);
+    return tdi_queue_reap(comm, flow);
+}
+
 /* Peers count on a request once it has a place in the queue: one that cannot
  * be completed is the end of the communicator. */
 static tide_status complete(tide_request *request)
@@ -335,7 +454,9 @@ static tide_status complete(tide_request *request)
     if (request->complete)
         return TIDE_OK;
     TDI_TRY(tdi_comm_check(comm));
-    tide_status status = check_started(comm, request->flow, request);
+    tide_status status = comm->backend->queue
+                             ? TIDE_OK
+                             : check_started(comm, request->flow, request);
     if (!request->started)
         status = tdi_fail(TIDE_ERR_INVALID,
                           "rank %u: an all-gather of %s was begun and freed "
@@ -343,6 +464,8 @@ static tide_status complete(tide_request *request)
                           comm->rank, request->group->name);
     if (status)
         return tdi_comm_failed(comm, status, comm->rank);
+    if (comm->backend->queue)
+        return TIDE_OK;
     return tdi_run_until(comm, is_complete, request);
 }
 
@@ -351,8 +474,12 @@ tide_status tide_request_free(tide_request *request)
     if (!request)
         return TIDE_OK;
     tide_status status = complete(request);
-    unlink_request(request);
     request->group->requests--;
+    if (!status && request->comm->backend->queue)
+        return leave_to_flow(request);
+    tdi_watch_lock(request->comm);
+    unlink_request(request);
+    tdi_watch_unlock(request->comm);
     tdi_request_drop(request);
     return status;
 }

@@ -12,7 +12,13 @@
 tide_status tdi_request_create(tide_group *group, tdi_flow_id flow,
                                const tdi_bound *bound, tide_request **request);
 void tdi_request_enqueue(tide_request *request);
-/* Frees a request that was never enqueued. */
+/* The group's tables of a collective; made at the first need. */
+tide_status tdi_request_make_tables(tide_group *group, tide_coll coll);
+/* This request's. */
+tdi_grad_entry *tdi_request_table(const tide_request *request);
+/* Gives back the ranges that peers have read. */
+void tdi_request_release(tide_request *request);
+/* Frees a request that is in no queue. */
 void tdi_request_drop(tide_request *request);
 
 #endif

@@ -5,7 +5,7 @@
  */
 #include "base/fail.h"
 #include "base/util.h"
-#include "exec/comm.h"
+#include "exec/request.h"
 
 #include <string.h>
 
@@ -45,28 +45,10 @@ static tide_status run_copy(tide_request *request, const tide_op *op)
 
 static tide_status run_reduce(tide_request *request, const tide_op *op)
 {
-    tide_comm *comm = request->comm;
-    uint32_t size = comm->topology.local_size;
     tdi_address sources[TIDE_MAX_LOCAL];
-    tdi_sum sum = {.src = sources,
-                   .sources = op->height,
-                   .flags = op->flags,
-                   .elems = op->width,
-                   .scale = op->flags & TIDE_SCALE ? request->scale : 1.0f};
-    int32_t rank = tide_operand_rank(op->src);
-    int32_t node = rank - rank % (int32_t)size;
-    TDI_TRY(tdi_bind_address(request, op->dst, tide_operand_rank(op->dst),
-                             &sum.dst));
-    for (uint32_t i = 0; i < op->height; i++) {
-        tide_operand at = op->src;
-        int32_t owner = rank;
-        if (op->flags & TIDE_ACROSS)
-            owner = node + (rank - node + (int32_t)i) % (int32_t)size;
-        else
-            at.offset += i * op->src_pitch;
-        TDI_TRY(tdi_bind_address(request, at, owner, &sources[i]));
-    }
-    return comm->backend->sum(comm, &sum);
+    tdi_sum sum;
+    TDI_TRY(tdi_bind_sum(request, op, sources, &sum));
+    return request->comm->backend->sum(request->comm, &sum);
 }
 
 static tdi_block block_of(const tide_request *request, const tide_op *op)
@@ -79,11 +61,9 @@ static tide_status run_wait(tide_request *request, const tide_op *op,
                             bool *reached)
 {
     tide_comm *comm = request->comm;
-    uint32_t ranks = comm->topology.nodes * comm->topology.local_size;
     tdi_block wait = block_of(request, op);
-    int64_t target =
-        (int64_t)request->base[wait.channel * ranks + wait.from] + op->count;
-    return comm->backend->poll(comm, request->flow, &wait, target, reached);
+    return comm->backend->poll(comm, request->flow, &wait,
+                               tdi_wait_target(request, op), reached);
 }
 
 /* An all-gather holds at the mark FREE until its caller has filled STAGE. */
@@ -164,16 +144,6 @@ static tide_status run_request(tide_request *request, bool *moved)
     return TIDE_OK;
 }
 
-static void drop_held(tide_request *request)
-{
-    size_t count = tide_layout_count(request->group->layout);
-    for (size_t p = 0; p <= count; p++) {
-        if (request->held[p])
-            tdi_arena_drop(request->comm, request->held[p]);
-        request->held[p] = NULL;
-    }
-}
-
 static tide_status run_flow(tide_comm *comm, tdi_flow *flow, bool *moved)
 {
     while (flow->head) {
@@ -182,7 +152,7 @@ static tide_status run_flow(tide_comm *comm, tdi_flow *flow, bool *moved)
         if (status)
             return tdi_comm_failed(comm, status, comm->rank);
         if (request->reached[TIDE_PHASE_READS])
-            drop_held(request);
+            tdi_request_release(request);
         if (!request->complete)
             break;
         flow->head = request->next;

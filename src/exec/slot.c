@@ -1,7 +1,7 @@
 /* Slots: fixed address ranges, backed by arena memory while occupied. */
 #include "base/fail.h"
 #include "base/util.h"
-#include "exec/comm.h"
+#include "exec/queue.h"
 
 #include <stdlib.h>
 
@@ -18,6 +18,18 @@ tide_slot *tdi_find_slot(const tide_comm *comm, const void *address,
     return NULL;
 }
 
+/* A range of addresses; where those cannot be mapped anew, memory for life. */
+static tide_status give_address(tide_slot *slot)
+{
+    tide_comm *comm = slot->comm;
+    if (comm->backend->reserve)
+        return comm->backend->reserve(comm, slot->bytes, &slot->address);
+    TDI_TRY(tdi_arena_take(&comm->arena, slot->bytes, &slot->range));
+    slot->address = comm->backend->arena(comm, slot->range->offset);
+    comm->slot_bytes += slot->bytes;
+    return TIDE_OK;
+}
+
 tide_status tide_slot_create(tide_comm *comm, uint64_t bytes, tide_slot **slot)
 {
     if (!comm || !slot || !bytes || bytes > comm->arena_bytes)
@@ -31,8 +43,7 @@ tide_status tide_slot_create(tide_comm *comm, uint64_t bytes, tide_slot **slot)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for a slot");
     made->comm = comm;
     made->bytes = tdi_round_up(bytes, comm->arena.page);
-    tide_status status =
-        comm->backend->reserve(comm, made->bytes, &made->address);
+    tide_status status = give_address(made);
     if (status) {
         free(made);
         return status;
@@ -72,7 +83,7 @@ tide_status tide_slot_vacate(tide_slot *slot)
 {
     if (!slot)
         return tdi_fail(TIDE_ERR_INVALID, "slot is NULL");
-    if (!slot->range)
+    if (!slot->range || !slot->comm->backend->unmap)
         return TIDE_OK;
     tide_comm *comm = slot->comm;
     TDI_TRY(comm->backend->unmap(comm, slot->address, slot->bytes));
@@ -87,11 +98,16 @@ void tide_slot_free(tide_slot *slot)
     if (!slot)
         return;
     tide_comm *comm = slot->comm;
+    /* The same calls must leave the same arena on all ranks, whenever the
+     * device comes to the end of them. */
+    if (comm->backend->queue)
+        tdi_queue_settle(comm, TDI_FLOW_REDUCE);
     if (slot->range) {
         tdi_arena_drop(comm, slot->range);
         comm->slot_bytes -= slot->bytes;
     }
-    comm->backend->release(comm, slot->address, slot->bytes);
+    if (comm->backend->release)
+        comm->backend->release(comm, slot->address, slot->bytes);
     for (tide_slot **at = &comm->slots; *at; at = &(*at)->next) {
         if (*at == slot) {
             *at = slot->next;

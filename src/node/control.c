@@ -3,13 +3,15 @@
  * a doorbell beside them is a futex. Whoever has nothing to do sleeps on its
  * own doorbell and looks up now and then for peers that died.
  */
-#include "backend/host/host.h"
+#include "node/node.h"
+
 #include "base/fail.h"
 #include "base/util.h"
 #include "plan/names.h"
 
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -24,53 +26,64 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t value,
     return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
 }
 
-void tdi_host_ring(tide_comm *comm, uint32_t rank)
+void tdi_node_ring(tide_comm *comm, uint32_t rank)
 {
-    host_control *control = host_control_of(comm, rank);
+    node_control *control = node_control_of(comm, rank);
     atomic_fetch_add(&control->doorbell, 1);
     if (atomic_load(&control->sleeping))
         futex(&control->doorbell, FUTEX_WAKE, 1, NULL);
 }
 
-static _Atomic uint64_t *counter(const tide_comm *comm, uint32_t at,
-                                 tdi_flow_id flow, uint32_t channel,
-                                 uint32_t source)
+_Atomic uint64_t *tdi_node_cell(const tide_comm *comm, uint32_t at,
+                                tdi_flow_id flow, uint32_t channel,
+                                uint32_t source)
 {
     size_t row = (size_t)flow * TIDE_CH_COUNT + channel;
-    return &host_control_of(comm, at)
-                ->signals[row * host_of(comm)->ranks + source];
+    return &node_control_of(comm, at)
+                ->signals[row * node_of(comm)->ranks + source];
 }
 
-void tdi_host_signal(tide_comm *comm, tdi_flow_id flow, uint32_t to,
+void tdi_node_signal(tide_comm *comm, tdi_flow_id flow, uint32_t to,
                      tide_channel channel)
 {
-    atomic_fetch_add(counter(comm, to, flow, channel, comm->rank), 1);
-    tdi_host_ring(comm, to);
+    atomic_fetch_add(tdi_node_cell(comm, to, flow, channel, comm->rank), 1);
+    tdi_node_ring(comm, to);
+}
+
+/* Half way to where a device's comparison of counters wraps. */
+static const uint64_t lots = (uint64_t)1 << 62;
+
+void tdi_node_flood(tide_comm *comm)
+{
+    for (int flow = 0; flow < TDI_FLOWS; flow++)
+        for (uint32_t c = 0; c < TIDE_CH_COUNT; c++)
+            for (uint32_t r = 0; r < node_of(comm)->ranks; r++)
+                atomic_store(tdi_node_cell(comm, comm->rank, flow, c, r), lots);
 }
 
 /* --- Calls -------------------------------------------------------------- */
 
-void tdi_host_publish(tide_comm *comm, const tdi_call *call)
+void tdi_node_publish(tide_comm *comm, const tdi_call *call)
 {
-    host_control *control = host_control_of(comm, comm->rank);
-    control->call[call->number % HOST_CALLS] = *call;
-    control->turn[call->coll][call->turn % HOST_TURNS] = *call;
+    node_control *control = node_control_of(comm, comm->rank);
+    control->call[call->number % NODE_CALLS] = *call;
+    control->turn[call->coll][call->turn % NODE_TURNS] = *call;
     atomic_store(&control->calls, call->number);
 }
 
 /* Has the peer started that call, and is its record still there? */
-static bool has_record(const host_control *control, uint64_t number)
+static bool has_record(const node_control *control, uint64_t number)
 {
     uint64_t calls = atomic_load(&control->calls);
-    return calls >= number && calls - number < HOST_CALLS - 1;
+    return calls >= number && calls - number < NODE_CALLS - 1;
 }
 
 /* Is the peer in the same call as I am, as far as it has got? */
 static tide_status check_call(tide_comm *comm, const tdi_call *mine,
                               uint32_t from)
 {
-    const host_control *control = host_control_of(comm, from);
-    const tdi_call *theirs = &control->call[mine->number % HOST_CALLS];
+    const node_control *control = node_control_of(comm, from);
+    const tdi_call *theirs = &control->call[mine->number % NODE_CALLS];
     /* Afterwards again: it may have been overwritten while I read. */
     if (!has_record(control, mine->number) || theirs->key == mine->key ||
         !has_record(control, mine->number))
@@ -86,13 +99,13 @@ static tide_status check_call(tide_comm *comm, const tdi_call *mine,
                     (unsigned long long)theirs->key);
 }
 
-tide_status tdi_host_poll(tide_comm *comm, tdi_flow_id flow,
+tide_status tdi_node_poll(tide_comm *comm, tdi_flow_id flow,
                           const tdi_block *wait, int64_t target, bool *reached)
 {
     *reached = true;
     if (target > 0) {
         uint64_t now = atomic_load_explicit(
-            counter(comm, comm->rank, flow, wait->channel, wait->from),
+            tdi_node_cell(comm, comm->rank, flow, wait->channel, wait->from),
             memory_order_acquire);
         *reached = now >= (uint64_t)target;
     }
@@ -103,29 +116,34 @@ tide_status tdi_host_poll(tide_comm *comm, tdi_flow_id flow,
 
 /* --- Faults ------------------------------------------------------------- */
 
-void tdi_host_abort(tide_comm *comm, tide_status status, uint32_t culprit)
+void tdi_node_abort(tide_comm *comm, tide_status status, uint32_t culprit)
 {
     uint64_t word = (uint64_t)(uint32_t)status << 32 | culprit;
-    for (uint32_t r = 0; r < host_of(comm)->ranks; r++) {
+    for (uint32_t r = 0; r < node_of(comm)->ranks; r++) {
         uint64_t none = 0;
-        if (!host_of(comm)->peers[r].segment)
+        if (!node_of(comm)->peers[r].segment)
             continue;
         /* The first reason stays, and it is the same on every rank. */
-        if (!atomic_compare_exchange_strong(&host_control_of(comm, r)->abort,
+        if (!atomic_compare_exchange_strong(&node_control_of(comm, r)->abort,
                                             &none, word))
             word = none;
-        tdi_host_ring(comm, r);
+        tdi_node_ring(comm, r);
     }
 }
 
 /* Someone gave up: its reason is mine. */
-tide_status tdi_host_check(tide_comm *comm)
+tide_status tdi_node_check(tide_comm *comm)
 {
-    uint64_t word = atomic_load(&host_control_of(comm, comm->rank)->abort);
+    uint64_t word = atomic_load(&node_control_of(comm, comm->rank)->abort);
     tide_status status = (tide_status)(int32_t)(word >> 32);
     uint32_t culprit = (uint32_t)word;
     if (!word)
         return TIDE_OK;
+    if (culprit == comm->rank && status == TIDE_ERR_PEER)
+        return tdi_fail(status,
+                        "rank %u: a peer has waited for this rank past the "
+                        "deadline, and gave up",
+                        comm->rank);
     return tdi_fail(status, "rank %u: rank %u %s", comm->rank, culprit,
                     status == TIDE_ERR_ABORTED ? "aborted the communicator"
                     : status == TIDE_ERR_PEER
@@ -137,14 +155,14 @@ tide_status tdi_host_check(tide_comm *comm)
  * a child of the peer's still holds the other end; the pidfd does not mind. */
 static bool is_dead(const tide_comm *comm, uint32_t rank)
 {
-    const host_peer *peer = &host_of(comm)->peers[rank];
+    const node_peer *peer = &node_of(comm)->peers[rank];
     struct pollfd pollers[] = {{.fd = peer->socket},
                                {.fd = peer->process, .events = POLLIN}};
     if (poll(pollers, TDI_COUNT(pollers), 0) <= 0)
         return false;
     return ((pollers[0].revents & (POLLHUP | POLLERR)) ||
             (pollers[1].revents & POLLIN)) &&
-           atomic_load(&host_control_of(comm, rank)->state) != HOST_LEFT;
+           atomic_load(&node_control_of(comm, rank)->state) != NODE_LEFT;
 }
 
 /* Reports what a peer did, and what of mine waits for it (may be NULL). A peer
@@ -153,46 +171,63 @@ static tide_status peer_fault(tide_comm *comm, uint32_t rank, const char *what,
                               const tdi_block *block)
 {
     char mine[160] = "";
-    TDI_TRY(tdi_host_check(comm));
-    uint64_t calls = atomic_load(&host_control_of(comm, rank)->calls);
+    TDI_TRY(tdi_node_check(comm));
+    uint64_t calls = node_has(comm, rank)
+                         ? atomic_load(&node_control_of(comm, rank)->calls)
+                         : 0;
     if (block && block->call)
         snprintf(mine, sizeof(mine),
                  "; call %llu, %s of %s, waits for '%s' from rank %u",
                  (unsigned long long)block->call->number,
                  tdi_coll_name(block->call->coll), block->call->name,
-                 tdi_channel_name(block->channel), block->from);
+                 block->channel == TIDE_CH_COUNT
+                     ? "the same call"
+                     : tdi_channel_name(block->channel),
+                 block->from);
     tide_status status =
         tdi_fail(TIDE_ERR_PEER,
                  "rank %u: rank %u %s (it has started %llu "
                  "calls)%s",
                  comm->rank, rank, what, (unsigned long long)calls, mine);
-    tdi_host_abort(comm, TIDE_ERR_PEER, rank);
+    tdi_node_abort(comm, TIDE_ERR_PEER, rank);
     return status;
 }
 
-tide_status tdi_host_check_peer(tide_comm *comm, uint32_t rank, bool gone)
+tide_status tdi_node_check_peer(tide_comm *comm, uint32_t rank, bool gone)
 {
-    TDI_TRY(tdi_host_check(comm));
+    TDI_TRY(tdi_node_check(comm));
     if (gone || is_dead(comm, rank))
         return peer_fault(comm, rank, "is dead", NULL);
     return TIDE_OK;
 }
 
+/* A rank that waits for a peer's call: it may have come before it left. */
+static bool has_come(const tide_comm *comm, const tdi_block *block)
+{
+    return block->channel == TIDE_CH_COUNT &&
+           atomic_load(&node_control_of(comm, block->from)->calls) >=
+               block->call->number;
+}
+
 static tide_status check_peers(tide_comm *comm, const tdi_block *blocks,
                                size_t count)
 {
-    const host_control *mine = host_control_of(comm, comm->rank);
-    for (uint32_t r = 0; r < host_of(comm)->ranks; r++)
-        if (is_dead(comm, r))
+    const node_control *mine = node_control_of(comm, comm->rank);
+    for (uint32_t r = 0; r < node_of(comm)->ranks; r++)
+        if (node_has(comm, r) && is_dead(comm, r))
             return peer_fault(comm, r, "is dead", count ? blocks : NULL);
     for (size_t i = 0; i < count; i++) {
         uint32_t from = blocks[i].from;
+        if (!node_has(comm, from))
+            continue;
         if (blocks[i].call)
             TDI_TRY(check_call(comm, blocks[i].call, from));
-        if (atomic_load(&host_control_of(comm, from)->state) != HOST_LEFT)
+        if (atomic_load(&node_control_of(comm, from)->state) != NODE_LEFT ||
+            has_come(comm, &blocks[i]))
             continue;
         /* Its last signals may have come since I looked. */
-        if (atomic_load(&mine->doorbell) == host_of(comm)->rung)
+        if (blocks[i].channel == TIDE_CH_COUNT ||
+            atomic_load(&mine->doorbell) == node_of(comm)->rung)
             return peer_fault(comm, from, "has left the communicator",
                               &blocks[i]);
     }
@@ -208,8 +243,10 @@ static uint32_t find_late(tide_comm *comm, uint32_t from, uint64_t waited_ms)
 {
     uint64_t fewest = UINT64_MAX;
     uint64_t now = tdi_now_ms();
-    for (uint32_t r = 0; r < host_of(comm)->ranks; r++) {
-        const host_control *control = host_control_of(comm, r);
+    for (uint32_t r = 0; r < node_of(comm)->ranks; r++) {
+        const node_control *control = node_control_of(comm, r);
+        if (!control)
+            continue;
         uint64_t calls = atomic_load(&control->calls);
         if (r == comm->rank || calls >= fewest ||
             atomic_load(&control->seen_ms) + waited_ms / 2 > now)
@@ -235,7 +272,7 @@ static tide_status deadline_fault(tide_comm *comm, const tdi_block *blocks,
 
 /* --- Sleeping ----------------------------------------------------------- */
 
-static void sleep_on_doorbell(host_control *control, uint32_t rung)
+static void sleep_on_doorbell(node_control *control, uint32_t rung)
 {
     struct timespec slice = {0, LOOK_UP_MS * 1000000};
     atomic_store(&control->sleeping, 1);
@@ -247,19 +284,19 @@ static void sleep_on_doorbell(host_control *control, uint32_t rung)
 /* Rung since the lanes were last looked at? Then they are worth a look. */
 static bool was_rung(tide_comm *comm)
 {
-    host_state *host = host_of(comm);
-    uint32_t rung = atomic_load(&host_control_of(comm, comm->rank)->doorbell);
-    if (rung == host->rung)
+    tdi_node *node = node_of(comm);
+    uint32_t rung = atomic_load(&node_control_of(comm, comm->rank)->doorbell);
+    if (rung == node->rung)
         return false;
-    host->rung = rung;
-    host->polls = 0;
+    node->rung = rung;
+    node->polls = 0;
     return true;
 }
 
 static tide_status look_up(tide_comm *comm, const tdi_block *blocks,
                            size_t count, uint64_t waited_ms)
 {
-    atomic_store(&host_control_of(comm, comm->rank)->seen_ms, tdi_now_ms());
+    atomic_store(&node_control_of(comm, comm->rank)->seen_ms, tdi_now_ms());
     if (waited_ms >= comm->timeout_ms)
         return deadline_fault(comm, blocks, count, waited_ms);
     if (waited_ms >= LOOK_UP_MS)
@@ -267,24 +304,62 @@ static tide_status look_up(tide_comm *comm, const tdi_block *blocks,
     return TIDE_OK;
 }
 
-tide_status tdi_host_watch(tide_comm *comm, const tdi_block *blocks,
+tide_status tdi_node_watch(tide_comm *comm, const tdi_block *blocks,
                            size_t count, uint64_t waited_ms)
 {
     return was_rung(comm) ? TIDE_OK : look_up(comm, blocks, count, waited_ms);
 }
 
-tide_status tdi_host_idle(tide_comm *comm, const tdi_block *blocks,
+tide_status tdi_node_idle(tide_comm *comm, const tdi_block *blocks,
                           size_t count, uint64_t waited_ms)
 {
-    host_state *host = host_of(comm);
+    tdi_node *node = node_of(comm);
     if (was_rung(comm))
         return TIDE_OK;
-    bool spins = host->polls < host->spin;
-    host->polls += spins;
+    bool spins = node->polls < node->spin;
+    node->polls += spins;
     if (spins && waited_ms < LOOK_UP_MS)
         return TIDE_OK;
     TDI_TRY(look_up(comm, blocks, count, waited_ms));
     if (!spins)
-        sleep_on_doorbell(host_control_of(comm, comm->rank), host->rung);
+        sleep_on_doorbell(node_control_of(comm, comm->rank), node->rung);
     return TIDE_OK;
+}
+
+/* --- Meeting in a call -------------------------------------------------- */
+
+enum { SPINS = 2000, LONGEST_NAP_NS = 200000 };
+
+/* Short naps at first: the peer is most likely about to come. */
+static void nap(uint32_t tries)
+{
+    uint64_t ns = tries < SPINS ? 0 : 1000 * (uint64_t)(tries - SPINS);
+    struct timespec time = {0, (long)tdi_min(ns, LONGEST_NAP_NS)};
+    if (tries < SPINS)
+        sched_yield();
+    else
+        nanosleep(&time, NULL);
+}
+
+tide_status tdi_node_await_call(tide_comm *comm, const tdi_call *mine,
+                                uint32_t rank, const tdi_call **theirs)
+{
+    const node_control *control = node_control_of(comm, rank);
+    tdi_block block = {rank, TIDE_CH_COUNT, mine};
+    uint64_t since = 0, looked = 0;
+    for (uint32_t tries = 0; atomic_load(&control->calls) < mine->number;
+         tries++) {
+        if (tries % SPINS == SPINS - 1 || tries > SPINS) {
+            uint64_t now = tdi_now_ms();
+            since = since ? since : now;
+            if (now - looked >= LOOK_UP_MS) {
+                looked = now;
+                TDI_TRY(tdi_node_check(comm));
+                TDI_TRY(look_up(comm, &block, 1, now - since));
+            }
+        }
+        nap(tries);
+    }
+    *theirs = &control->call[mine->number % NODE_CALLS];
+    return check_call(comm, mine, rank);
 }

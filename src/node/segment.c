@@ -1,9 +1,11 @@
 /*
- * Segments: one memfd a rank, handed to every other rank over a Unix socket
- * in the abstract name space. Each pair of ranks keeps its connection: it
- * hangs up when either process ends.
+ * Segments: one memfd a rank, handed to every other rank of the machine over a
+ * Unix socket in the abstract name space. Each pair of ranks keeps its
+ * connection: it hangs up when either process ends.
  */
-#include "backend/host/host.h"
+#include "node/node.h"
+
+#include "base/env.h"
 #include "base/fail.h"
 #include "base/util.h"
 #include "exec/meet.h"
@@ -23,12 +25,12 @@
 enum { PAGE = 4096 };
 
 /* Where a rank listens, and the word by which peers know each other. */
-typedef struct host_card {
+typedef struct node_card {
     struct sockaddr_un address;
     uint32_t length;
     uint64_t token;
     uint64_t segment_bytes;
-} host_card;
+} node_card;
 
 typedef struct greeting {
     uint64_t token; /* of the listener */
@@ -42,38 +44,59 @@ static char *map_segment(int fd, uint64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-tide_status tdi_host_make_segment(tide_comm *comm)
+/* Spinning pays only where every rank has a core of its own. */
+static uint32_t choose_spin(uint32_t ranks)
 {
-    host_state *host = host_of(comm);
-    size_t counters = (size_t)TDI_FLOWS * TIDE_CH_COUNT * host->ranks;
-    host->control_bytes =
-        tdi_round_up(sizeof(host_control) + counters * sizeof(uint64_t), PAGE);
-    host->segment_bytes =
-        host->control_bytes + tdi_round_up(comm->arena_bytes, PAGE);
-    host->peers = calloc(host->ranks, sizeof(host_peer));
-    if (!host->peers)
-        return tdi_fail(TIDE_ERR_MEMORY, "no memory for %u peers", host->ranks);
-    for (uint32_t r = 0; r < host->ranks; r++)
-        host->peers[r].socket = host->peers[r].process = -1;
-    host->memory = memfd_create("tide", MFD_CLOEXEC);
-    if (host->memory < 0 || ftruncate(host->memory, (off_t)host->segment_bytes))
+    int64_t spin = tdi_env_number(TDI_ENV_SPIN);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (spin >= 0)
+        return (uint32_t)spin;
+    return cores >= (long)ranks ? 2000 : 0;
+}
+
+static tide_status make_node(tide_comm *comm, uint32_t ranks)
+{
+    tdi_node *node = calloc(1, sizeof(*node));
+    if (!node)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory for %u peers", ranks);
+    comm->node = node;
+    node->memory = -1;
+    node->ranks = ranks;
+    node->spin = choose_spin(ranks);
+    node->peers = calloc(ranks, sizeof(node_peer));
+    if (!node->peers)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory for %u peers", ranks);
+    for (uint32_t r = 0; r < ranks; r++)
+        node->peers[r].socket = node->peers[r].process = -1;
+    return TIDE_OK;
+}
+
+static tide_status make_segment(tide_comm *comm, uint32_t ranks, uint64_t bytes)
+{
+    TDI_TRY(make_node(comm, ranks));
+    tdi_node *node = node_of(comm);
+    size_t counters = (size_t)TDI_FLOWS * TIDE_CH_COUNT * ranks;
+    node->control_bytes =
+        tdi_round_up(sizeof(node_control) + counters * sizeof(uint64_t), PAGE);
+    node->segment_bytes = node->control_bytes + tdi_round_up(bytes, PAGE);
+    node->memory = memfd_create("tide", MFD_CLOEXEC);
+    if (node->memory < 0 || ftruncate(node->memory, (off_t)node->segment_bytes))
         return tdi_fail_errno("rank %u: memfd of %llu bytes", comm->rank,
-                              (unsigned long long)host->segment_bytes);
-    host_peer *me = &host->peers[comm->rank];
-    me->segment = map_segment(host->memory, host->segment_bytes);
+                              (unsigned long long)node->segment_bytes);
+    node_peer *me = &node->peers[comm->rank];
+    me->segment = map_segment(node->memory, node->segment_bytes);
     me->pid = getpid();
     if (!me->segment)
         return tdi_fail_errno("rank %u: mapping its segment of %llu bytes "
                               "(lower TIDE_ARENA_MIB?)",
                               comm->rank,
-                              (unsigned long long)host->segment_bytes);
-    host_control *control = host_control_of(comm, comm->rank);
-    host->magic = tdi_hash((uintptr_t)host, tdi_now_ms());
-    control->magic = host->magic;
-    control->magic_address = (uintptr_t)&host->magic;
-    atomic_store(&control->state, HOST_ALIVE);
-    return tdi_arena_init(&comm->arena, host->control_bytes,
-                          host->segment_bytes, PAGE);
+                              (unsigned long long)node->segment_bytes);
+    node_control *control = node_control_of(comm, comm->rank);
+    node->magic = tdi_hash((uintptr_t)node, tdi_now_ms());
+    control->magic = node->magic;
+    control->magic_address = (uintptr_t)&node->magic;
+    atomic_store(&control->state, NODE_ALIVE);
+    return TIDE_OK;
 }
 
 /* --- Handing over ------------------------------------------------------- */
@@ -112,7 +135,7 @@ static tide_status send_segment(tide_comm *comm, int fd, uint64_t token)
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &host_of(comm)->memory, sizeof(int));
+    memcpy(CMSG_DATA(header), &node_of(comm)->memory, sizeof(int));
     /* A peer that has gone will be missed by the next exchange of all. */
     ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL));
     if (sent != sizeof(hello) && errno != EPIPE && errno != ECONNRESET)
@@ -124,7 +147,7 @@ static tide_status send_segment(tide_comm *comm, int fd, uint64_t token)
 static tide_status receive_segment(tide_comm *comm, int fd, uint64_t token,
                                    uint64_t deadline)
 {
-    host_state *host = host_of(comm);
+    tdi_node *node = node_of(comm);
     greeting hello = {0};
     int memory = -1;
     union {
@@ -141,8 +164,8 @@ static tide_status receive_segment(tide_comm *comm, int fd, uint64_t token,
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (got == sizeof(hello) && header && header->cmsg_type == SCM_RIGHTS)
         memcpy(&memory, CMSG_DATA(header), sizeof(int));
-    if (memory < 0 || hello.token != token || hello.rank >= host->ranks ||
-        host->peers[hello.rank].segment) {
+    if (memory < 0 || hello.token != token || hello.rank >= node->ranks ||
+        node->peers[hello.rank].segment) {
         if (memory >= 0)
             close(memory);
         return tdi_fail(TIDE_ERR_PEER,
@@ -151,12 +174,12 @@ static tide_status receive_segment(tide_comm *comm, int fd, uint64_t token,
     }
     struct ucred who = {0};
     socklen_t length = sizeof(who);
-    host_peer *peer = &host->peers[hello.rank];
+    node_peer *peer = &node->peers[hello.rank];
     getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length);
     peer->pid = who.pid;
     if (who.pid > 0) /* 0: in another PID name space */
         peer->process = (int)syscall(SYS_pidfd_open, who.pid, 0);
-    peer->segment = map_segment(memory, host->segment_bytes);
+    peer->segment = map_segment(memory, node->segment_bytes);
     close(memory);
     if (!peer->segment)
         return tdi_fail_errno("rank %u: mapping the segment of rank %u",
@@ -165,7 +188,7 @@ static tide_status receive_segment(tide_comm *comm, int fd, uint64_t token,
     return TIDE_OK;
 }
 
-static tide_status listen_for_peers(tide_comm *comm, host_card *card, int *fd)
+static tide_status listen_for_peers(tide_comm *comm, node_card *card, int *fd)
 {
     /* Binding the family alone lets the kernel pick a free abstract name. */
     socklen_t length = sizeof(card->address);
@@ -173,18 +196,18 @@ static tide_status listen_for_peers(tide_comm *comm, host_card *card, int *fd)
     *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (*fd < 0 ||
         bind(*fd, (struct sockaddr *)&card->address, sizeof(sa_family_t)) ||
-        listen(*fd, (int)host_of(comm)->ranks) ||
+        listen(*fd, (int)node_of(comm)->ranks) ||
         getsockname(*fd, (struct sockaddr *)&card->address, &length) ||
         getrandom(&card->token, sizeof(card->token), 0) != sizeof(card->token))
         return tdi_fail_errno("rank %u: listening for its peers", comm->rank);
     card->length = length;
-    card->segment_bytes = host_of(comm)->segment_bytes;
+    card->segment_bytes = node_of(comm)->segment_bytes;
     return TIDE_OK;
 }
 
 /* Connects to the ranks below me and sends them my segment. */
 static tide_status call_peer(tide_comm *comm, uint32_t rank,
-                             const host_card *card, int *fd)
+                             const node_card *card, int *fd)
 {
     *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (*fd < 0)
@@ -199,7 +222,7 @@ static tide_status call_peer(tide_comm *comm, uint32_t rank,
 
 /* Ranks above me call; each gets my segment in return. */
 static tide_status answer_peer(tide_comm *comm, int listener,
-                               const host_card *cards, uint64_t deadline)
+                               const node_card *cards, uint64_t deadline)
 {
     TDI_TRY(await_socket(comm, listener, POLLIN, deadline));
     int fd = TEMP_FAILURE_RETRY(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
@@ -215,26 +238,32 @@ static tide_status answer_peer(tide_comm *comm, int listener,
 }
 
 static tide_status meet_peers(tide_comm *comm, int listener,
-                              const host_card *cards, int *calls)
+                              const node_card *cards, const uint64_t *machines,
+                              int *calls)
 {
+    uint64_t here = machines[comm->rank];
     /* Half of it: whoever has already given up waits for me in the next
      * exchange, under a deadline that may be as short. */
     uint64_t deadline = tdi_now_ms() + comm->timeout_ms / 2;
-    uint32_t ranks = host_of(comm)->ranks;
+    uint32_t ranks = node_of(comm)->ranks;
     for (uint32_t r = 0; r < comm->rank; r++)
-        TDI_TRY(call_peer(comm, r, &cards[r], &calls[r]));
+        if (machines[r] == here)
+            TDI_TRY(call_peer(comm, r, &cards[r], &calls[r]));
     for (uint32_t r = comm->rank + 1; r < ranks; r++)
-        TDI_TRY(answer_peer(comm, listener, cards, deadline));
+        if (machines[r] == here)
+            TDI_TRY(answer_peer(comm, listener, cards, deadline));
     for (uint32_t r = 0; r < comm->rank; r++) {
+        if (machines[r] != here)
+            continue;
         TDI_TRY(receive_segment(comm, calls[r], cards[r].token, deadline));
         calls[r] = -1;
     }
     return TIDE_OK;
 }
 
-static tide_status check_cards(const tide_comm *comm, const host_card *cards)
+static tide_status check_cards(const tide_comm *comm, const node_card *cards)
 {
-    uint32_t ranks = host_of(comm)->ranks;
+    uint32_t ranks = node_of(comm)->ranks;
     for (uint32_t r = 0; r < ranks; r++)
         if (cards[r].segment_bytes != cards[comm->rank].segment_bytes)
             return tdi_fail(TIDE_ERR_MISMATCH,
@@ -246,12 +275,13 @@ static tide_status check_cards(const tide_comm *comm, const host_card *cards)
     return TIDE_OK;
 }
 
-tide_status tdi_host_hand_over(tide_comm *comm, const tide_bootstrap *bootstrap)
+static tide_status hand_over(tide_comm *comm, const tide_bootstrap *bootstrap,
+                             const uint64_t *machines)
 {
-    uint32_t ranks = host_of(comm)->ranks;
+    uint32_t ranks = node_of(comm)->ranks;
     int listener = -1;
-    host_card mine = {0};
-    host_card *cards = calloc(ranks, sizeof(host_card));
+    node_card mine = {0};
+    node_card *cards = calloc(ranks, sizeof(node_card));
     int *calls = malloc(ranks * sizeof(int));
     tide_status status = TIDE_OK;
     if (!cards || !calls)
@@ -266,7 +296,7 @@ tide_status tdi_host_hand_over(tide_comm *comm, const tide_bootstrap *bootstrap)
     if (!status)
         status = check_cards(comm, cards);
     if (!status)
-        status = meet_peers(comm, listener, cards, calls);
+        status = meet_peers(comm, listener, cards, machines, calls);
     for (uint32_t r = 0; calls && r < ranks; r++)
         if (calls[r] >= 0)
             close(calls[r]);
@@ -277,34 +307,45 @@ tide_status tdi_host_hand_over(tide_comm *comm, const tide_bootstrap *bootstrap)
     return status;
 }
 
+tide_status tdi_node_open(tide_comm *comm, const tide_bootstrap *bootstrap,
+                          const uint64_t *machines, uint64_t bytes)
+{
+    TDI_TRY(
+        tdi_meet_agree(bootstrap, make_segment(comm, bootstrap->ranks, bytes)));
+    return tdi_meet_agree(bootstrap, hand_over(comm, bootstrap, machines));
+}
+
 /* Tells the peers that I leave in order: whoever still waits for me may know.
  */
 static void say_goodbye(tide_comm *comm)
 {
-    host_state *host = host_of(comm);
-    if (!host->peers[comm->rank].segment)
+    tdi_node *node = node_of(comm);
+    if (!node_has(comm, comm->rank))
         return;
-    atomic_store(&host_control_of(comm, comm->rank)->state, HOST_LEFT);
-    for (uint32_t r = 0; r < host->ranks; r++)
-        if (r != comm->rank && host->peers[r].segment)
-            tdi_host_ring(comm, r);
+    atomic_store(&node_control_of(comm, comm->rank)->state, NODE_LEFT);
+    for (uint32_t r = 0; r < node->ranks; r++)
+        if (r != comm->rank && node_has(comm, r))
+            tdi_node_ring(comm, r);
 }
 
-void tdi_host_free_segments(tide_comm *comm)
+void tdi_node_close(tide_comm *comm)
 {
-    host_state *host = host_of(comm);
-    if (host->memory >= 0)
-        close(host->memory);
-    if (!host->peers)
+    tdi_node *node = node_of(comm);
+    if (!node)
         return;
-    say_goodbye(comm);
-    for (uint32_t r = 0; r < host->ranks; r++) {
-        if (host->peers[r].segment)
-            munmap(host->peers[r].segment, host->segment_bytes);
-        if (host->peers[r].socket >= 0)
-            close(host->peers[r].socket);
-        if (host->peers[r].process >= 0)
-            close(host->peers[r].process);
+    if (node->memory >= 0)
+        close(node->memory);
+    if (node->peers)
+        say_goodbye(comm);
+    for (uint32_t r = 0; node->peers && r < node->ranks; r++) {
+        if (node->peers[r].segment)
+            munmap(node->peers[r].segment, node->segment_bytes);
+        if (node->peers[r].socket >= 0)
+            close(node->peers[r].socket);
+        if (node->peers[r].process >= 0)
+            close(node->peers[r].process);
     }
-    free(host->peers);
+    free(node->peers);
+    free(node);
+    comm->node = NULL;
 }

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -37,7 +38,9 @@ ROW_KEYS = {
 def perf(*words, **environment):
     """Runs tide-perf; ranks that hang would end with the deadline."""
     env = dict(os.environ, TIDE_TIMEOUT_MS="30000", **environment)
-    env.pop("TIDE_LOCAL_SIZE", None)
+    for name in ("TIDE_LOCAL_SIZE", "RANK", "OMPI_COMM_WORLD_RANK"):
+        if name not in environment:
+            env.pop(name, None)
     return subprocess.run(
         [PERF, *map(str, words)],
         capture_output=True,
@@ -204,6 +207,13 @@ def test_in_place_where_reading_is_forbidden():
         (["--op", "ag", "--group", "tiny", "--scale", "0.5"], "--scale"),
         (["--op", "ag", "--scale", "2"], "--scale needs --group"),
         (["--op", "ag", "--mode", "in-place"], 'no "in-place"'),
+        (["--op", "ag", "--mode", "push"], 'no "push"'),
+        (["--op", "ag", "--baseline", "nccl"], 'no "nccl"'),
+        (["--op", "ag", "--sm-time"], "--sm-time needs"),
+        (["--op", "ag", "--pipelined", 0], "--pipelined 0"),
+        (["--op", "ag", "--verify-runs", 1], "--verify-runs 1"),
+        (["--op", "ag", "--soak", 8], "--soak takes no --op"),
+        (["--soak", 0], "--soak 0"),
         (["--op", "rs", "--mode", "flat"], 'no "flat"'),
         (["--op", "rs", "--baseline", ""], 'no ""'),
         (["--op", "ag", "--backend", "cuda"], "cuda"),
@@ -219,6 +229,81 @@ def test_usage(words, part):
     assert part in run.stderr
     assert len(run.stderr.splitlines()) == 1
     assert run.stdout == ""
+
+
+@pytest.mark.parametrize("op", ["ag", "rs"])
+def test_passes_beside_the_timed_one(op, tmp_path):
+    path = tmp_path / "out.json"
+    words = ["--op", op, "--bytes", "64K", "--pipelined", 3, "--local", 2]
+    run = quick(*words, "--verify-runs", 3, "--json", path)
+    assert [row[1] for row in table_of(run)] == VARIANTS[op][:-1]
+    assert "iterations 2 of 3 calls" in run.stdout
+    assert json.loads(path.read_text())["verify_runs"] == 3
+
+
+@pytest.mark.parametrize("local", [1, 2, 4])
+def test_soak(local, tmp_path):
+    path = tmp_path / "out.json"
+    run = perf("--soak", 40, "--local", local, "--json", path)
+    assert [row[1] for row in table_of(run)] == ["soak"]
+    (row,) = json.loads(path.read_text())["rows"]
+    assert (row["op"], row["bytes"], row["wrong"]) == ("ag+rs", 32768, 0)
+
+
+def start_rank(names, port, rank, count, *words, timeout_ms=20000):
+    """One rank as torchrun or mpirun would start it."""
+    values = map(str, (rank, count, rank, count))
+    return subprocess.Popen(
+        [PERF, *map(str, words)],
+        env=dict(
+            os.environ,
+            **dict(zip(names, values, strict=True)),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            TIDE_TIMEOUT_MS=str(timeout_ms),
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def free_port():
+    """A port P such that P + 1 is free, which is where ranks meet."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1] - 1
+
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+OPEN_MPI = tuple(
+    f"OMPI_COMM_WORLD_{name}"
+    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+)
+
+
+@pytest.mark.parametrize("names", [TORCHRUN, OPEN_MPI])
+def test_ranks_that_were_started(names, tmp_path):
+    path = tmp_path / "out.json"
+    words = ["--op", "rs", "--bytes", "64K", "--iters", 2, "--json", path]
+    port = free_port()
+    ranks = [start_rank(names, port, rank, 3, *words) for rank in range(3)]
+    ends = [rank.communicate(timeout=60) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], ends
+    assert "ranks 3: nodes 1 x local 3" in ends[0][0]
+    assert [out for out, _ in ends[1:]] == ["", ""]
+    assert [err for _, err in ends] == ["", "", ""]
+    assert len(json.loads(path.read_text())["rows"]) == 2
+
+
+@pytest.mark.parametrize("rank, part", [(0, "not all ranks"), (1, "rank 0")])
+def test_started_rank_is_alone(rank, part):
+    words = (TORCHRUN, free_port(), rank, 2, "--op", "ag")
+    alone = start_rank(*words, timeout_ms=500)
+    out, err = alone.communicate(timeout=30)
+    assert alone.returncode == 1
+    assert part in err and "500 ms" in err
+    assert out == ("# FAILED\n" if rank == 0 else "")
 
 
 def test_full_disk():

@@ -36,6 +36,9 @@ def fill(tmp_path_factory):
         ctypes.c_uint32,
         word,
     ]
+    library.tdi_fill_noise.argtypes = library.tdi_fill_grad.argtypes
+    library.tdi_hash_bytes.argtypes = [ctypes.c_void_p, word, word]
+    library.tdi_hash_bytes.restype = word
     library.tdi_wrong_sums.argtypes = [
         *[ctypes.c_void_p, word, ctypes.c_uint32],
         *[ctypes.c_float, word, word],
@@ -75,10 +78,10 @@ def test_shifted_or_old_bytes_are_wrong(fill):
         assert fill.tdi_wrong_bytes(data, 7, COUNT, 1) > COUNT * 0.9
 
 
-def gradient(fill, rank, seed=7):
+def gradient(fill, rank, seed=7, make="tdi_fill_grad"):
     """The fill of one rank as numbers: bf16 is the upper half of fp32."""
     bits = (ctypes.c_uint16 * COUNT)()
-    fill.tdi_fill_grad(bits, seed, rank, COUNT)
+    getattr(fill, make)(bits, seed, rank, COUNT)
     return [
         ctypes.c_float.from_buffer(ctypes.c_uint32(b << 16)).value for b in bits
     ]
@@ -97,6 +100,38 @@ def half_sums(fill, ranks=range(RANKS), seed=7):
 def test_gradients_are_small_whole_numbers_of_every_kind(fill):
     assert set(gradient(fill, 0)) == set(range(-8, 8))
     assert gradient(fill, 0) != gradient(fill, 1)
+
+
+def fp32_sums(columns):
+    """Sums in fp32, in the order of the columns."""
+    total = [0.0] * COUNT
+    for column in columns:
+        total = [
+            ctypes.c_float(a + b).value
+            for a, b in zip(total, column, strict=True)
+        ]
+    return total
+
+
+def test_noise_tells_the_order_of_sums(fill):
+    columns = [gradient(fill, rank, make="tdi_fill_noise") for rank in range(3)]
+    values = [abs(value) for column in columns for value in column]
+    assert 0 < min(values) < 2**-20
+    assert 1 < max(values) < 64
+    forth, back = fp32_sums(columns), fp32_sums(columns[::-1])
+    differ = sum(a != b for a, b in zip(forth, back, strict=True))
+    assert differ > COUNT * 0.05
+
+
+def test_hash_tells_every_byte(fill):
+    data = filled(fill, 7, 0, COUNT - 3)
+    first = fill.tdi_hash_bytes(data, len(data), 0)
+    assert fill.tdi_hash_bytes(data, len(data), 0) == first
+    for at in (0, 7, 8, len(data) - 1):
+        data[at] ^= 1
+        assert fill.tdi_hash_bytes(data, len(data), 0) != first
+        data[at] ^= 1
+    assert fill.tdi_hash_bytes(data, len(data) - 1, 0) != first
 
 
 def test_right_sums(fill):

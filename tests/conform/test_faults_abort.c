@@ -115,7 +115,7 @@ static int abort_requests(const tide_bootstrap *bootstrap, void *context)
     CHECK_OK(call_reduce_start(group, bootstrap->rank, 1, NULL, &reduction));
     ranks_arrive(arrived, 2);
     tide_comm_abort(comm);
-    CHECK_STATUS(tide_all_gather_start(begun, storage), TIDE_ERR_ABORTED);
+    CHECK_STATUS(tide_all_gather_start(begun, storage, NULL), TIDE_ERR_ABORTED);
     CHECK_STATUS(tide_wait(begun, TIDE_PHASE_DONE), TIDE_ERR_ABORTED);
     CHECK_STATUS(tide_test(begun, TIDE_PHASE_DONE, &reached), TIDE_ERR_ABORTED);
     CHECK_STATUS(tide_request_free(begun), TIDE_ERR_ABORTED);

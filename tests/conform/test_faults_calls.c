@@ -42,7 +42,7 @@ static tide_status reduce_f32(tide_group *group)
     float *grad = calloc(tide_layout_param(layout, 0)->grad_elems, 4);
     float *out = calloc(tide_layout_out_elems(layout), 4);
     const void *grads[] = {grad};
-    tide_reduce_args args = {grads, TIDE_F32, out, TIDE_F32, 1.0f};
+    tide_reduce_args args = {grads, TIDE_F32, out, TIDE_F32, 1.0f, NULL};
     tide_status status = tide_reduce_scatter(group, &args);
     free(grad);
     free(out);

@@ -91,7 +91,7 @@ static void pass_null_to_gathers(tide_group *group)
     CHECK_INVALID(tide_all_gather_begin(NULL, &shard, &request), "NULL");
     CHECK_INVALID(tide_all_gather_begin(group, NULL, &request), "NULL");
     CHECK_INVALID(tide_all_gather_begin(group, &shard, NULL), "NULL");
-    CHECK_INVALID(tide_all_gather_start(NULL, none), "no all-gather");
+    CHECK_INVALID(tide_all_gather_start(NULL, none, NULL), "no all-gather");
     CHECK_INVALID(tide_all_gather(NULL, shards, none), "NULL");
     CHECK_INVALID(tide_all_gather(group, NULL, none), "shard of parameter 0");
     CHECK_INVALID(tide_all_gather(group, shards, none), "storage of param");
@@ -106,7 +106,7 @@ static void pass_null_to_reductions(tide_group *group)
     float data[64];
     const void *grads[1] = {data}, *none[1] = {NULL};
     tide_request *request;
-    tide_reduce_args good = {grads, TIDE_F32, data, TIDE_F32, 1.0f};
+    tide_reduce_args good = {grads, TIDE_F32, data, TIDE_F32, 1.0f, NULL};
     tide_reduce_args bad = good;
     CHECK_INVALID(tide_reduce_scatter_start(NULL, &good, &request), "NULL");
     CHECK(!request);
@@ -133,7 +133,7 @@ static void pass_null_where_it_is_fine(tide_comm *comm)
 {
     tide_group *group;
     tide_param empty[] = {{1, 0, 8, TIDE_BF16}, {1, 8, 0, TIDE_BF16}};
-    tide_reduce_args args = {NULL, TIDE_BF16, NULL, TIDE_F32, 1.0f};
+    tide_reduce_args args = {NULL, TIDE_BF16, NULL, TIDE_F32, 1.0f, NULL};
     for (size_t count = 0; count <= 2; count += 2) {
         CHECK_OK(tide_group_create(comm, empty, count, NULL, &group));
         CHECK_OK(tide_all_gather(group, NULL, NULL));
@@ -194,11 +194,11 @@ static void misuse_gather(tide_group *group)
     CHECK_INVALID(tide_wait(request, TIDE_PHASE_DONE), "not started");
     CHECK_INVALID(tide_test(request, TIDE_PHASE_DONE, &reached), "not started");
     CHECK_INT(reached, ==, 7);
-    CHECK_INVALID(tide_all_gather_start(request, NULL), "NULL");
-    CHECK_INVALID(tide_all_gather_start(request, none), "NULL");
+    CHECK_INVALID(tide_all_gather_start(request, NULL, NULL), "NULL");
+    CHECK_INVALID(tide_all_gather_start(request, none, NULL), "NULL");
     memset(shard, 0x11, sizeof(memory));
-    CHECK_OK(tide_all_gather_start(request, storage));
-    CHECK_INVALID(tide_all_gather_start(request, storage), "not started");
+    CHECK_OK(tide_all_gather_start(request, storage, NULL));
+    CHECK_INVALID(tide_all_gather_start(request, storage, NULL), "not started");
     CHECK_INVALID(tide_wait(request, TIDE_PHASE_COUNT), "no phase");
     CHECK_INVALID(tide_wait(request, (tide_phase)-1), "no phase");
     CHECK_INVALID(tide_test(request, TIDE_PHASE_DONE, NULL), "NULL");
@@ -219,11 +219,11 @@ static void begin_too_many(tide_group *group)
     CHECK_OK(tide_all_gather_begin(group, &shard, &second));
     CHECK_INVALID(tide_all_gather_begin(group, &shard, &third), "not started");
     CHECK(!third);
-    CHECK_OK(tide_all_gather_start(second, storage));
+    CHECK_OK(tide_all_gather_start(second, storage, NULL));
     CHECK_INVALID(tide_wait(second, TIDE_PHASE_DONE), "not started");
     CHECK_OK(tide_test(second, TIDE_PHASE_DONE, &reached));
     CHECK_INT(reached, ==, 0);
-    CHECK_OK(tide_all_gather_start(first, storage));
+    CHECK_OK(tide_all_gather_start(first, storage, NULL));
     CHECK_OK(tide_wait(second, TIDE_PHASE_DONE));
     CHECK_OK(tide_request_free(second));
     CHECK_OK(tide_request_free(first));
@@ -237,7 +237,7 @@ static void change_options_late(tide_group *group)
     tide_plan_options options = {.coll = TIDE_ALL_GATHER};
     CHECK_OK(tide_all_gather_begin(group, &shard, &request));
     CHECK_INVALID(tide_group_set_options(group, &options), "1 requests");
-    CHECK_OK(tide_all_gather_start(request, storage));
+    CHECK_OK(tide_all_gather_start(request, storage, NULL));
     CHECK_OK(tide_request_free(request));
     CHECK_OK(tide_group_set_options(group, &options));
     options.coll = (tide_coll)5;

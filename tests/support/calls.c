@@ -7,16 +7,26 @@
 
 #include <sched.h>
 
-enum { POISON = 0xfb };
+const matrix_place *call_place = &matrix_host;
+_Atomic int call_polls;
 
-static void *poisoned(uint64_t bytes)
+static bool is_queued(void)
 {
-    void *memory = malloc(bytes + 1);
-    CHECK(memory != NULL);
-    return memset(memory, POISON, bytes + 1);
+    return call_place != &matrix_host;
 }
 
-int call_polls;
+/* After a fault a device may still use it: then it stays. */
+static void give(void *memory, tide_status status)
+{
+    if (memory && (!status || !is_queued()))
+        call_place->give(memory);
+}
+
+static void give_source(void *source, tide_status status)
+{
+    if (source && (!status || !is_queued()))
+        call_place->give_source(source);
+}
 
 static tide_status await_done(tide_request *request)
 {
@@ -61,24 +71,37 @@ static tide_status gather_into(tide_group *group, uint32_t rank, uint32_t call,
         CHECK(!request);
         return status;
     }
-    fill_shard(tide_group_layout(group), rank, call, shard);
-    status = tide_all_gather_start(request, storage);
+    const tide_layout *layout = tide_group_layout(group);
+    uint64_t bytes = tide_layout_shard_bytes(layout);
+    uint8_t *source = call_place->take_source(bytes + 1);
+    fill_shard(layout, rank, call, source);
+    if (is_queued())
+        status =
+            tide_stream_wait(request, TIDE_PHASE_FREE, call_place->stream());
+    if (!status && bytes)
+        call_place->write(shard, source, bytes);
+    if (!status)
+        status = tide_all_gather_start(request, storage, call_place->stream());
     if (!status)
         status = await_done(request);
     tide_status freed = tide_request_free(request);
+    give_source(source, status);
     return status ? status : freed;
 }
 
 static void check_storage(const tide_layout *layout, size_t p, uint32_t call,
-                          const uint8_t *storage)
+                          const void *memory)
 {
     uint64_t bytes = tide_layout_param(layout, p)->storage_bytes;
+    uint8_t *storage = malloc(bytes + 1);
+    call_place->read(storage, memory, bytes + 1);
     for (uint64_t i = 0; i < bytes; i++)
         if (storage[i] != interp_storage_byte(call, layout, p, i))
             CHECK_FAIL("call %u, parameter %zu: byte %" PRIu64 " is %u, not %u",
                        call, p, i, storage[i],
                        interp_storage_byte(call, layout, p, i));
-    CHECK_INT(storage[bytes], ==, POISON);
+    CHECK_INT(storage[bytes], ==, MATRIX_POISON);
+    free(storage);
 }
 
 tide_status call_gather(tide_group *group, uint32_t rank, uint32_t call)
@@ -87,12 +110,13 @@ tide_status call_gather(tide_group *group, uint32_t rank, uint32_t call)
     size_t count = tide_layout_count(layout);
     void **storage = calloc(count + 1, sizeof(void *));
     for (size_t p = 0; p < count; p++)
-        storage[p] = poisoned(tide_layout_param(layout, p)->storage_bytes);
+        storage[p] =
+            call_place->take(tide_layout_param(layout, p)->storage_bytes + 1);
     tide_status status = gather_into(group, rank, call, storage);
     for (size_t p = 0; p < count; p++) {
         if (!status)
             check_storage(layout, p, call, storage[p]);
-        free(storage[p]);
+        give(storage[p], status);
     }
     free(storage);
     return status;
@@ -115,32 +139,39 @@ tide_status call_reduce_start(tide_group *group, uint32_t rank, uint32_t call,
     const tide_layout *layout = tide_group_layout(group);
     size_t count = tide_layout_count(layout);
     uint64_t out_bytes = tide_layout_out_elems(layout) * sizeof(float);
+    uint64_t bytes = call_grad_bytes(group);
     *made = (call_reduction){.group = group, .rank = rank, .call = call};
     made->grad = calloc(count + 1, sizeof(void *));
-    made->memory = in ? NULL : poisoned(call_grad_bytes(group));
-    made->out = poisoned(out_bytes);
-    uint16_t *at = in ? in : made->memory;
+    made->memory = in ? NULL : call_place->take(bytes);
+    made->source = call_place->take_source(bytes);
+    made->out = call_place->take(out_bytes + 1);
+    uint16_t *to = in ? in : made->memory, *at = made->source;
     for (size_t p = 0; p < count; p++) {
         uint64_t elems = tide_layout_param(layout, p)->grad_elems;
-        made->grad[p] = at;
+        made->grad[p] = to + (at - made->source);
         for (uint64_t i = 0; i < elems; i++)
             *at++ = interp_to_bf16(interp_grad(call, p, rank, i));
     }
+    call_place->write(to, made->source, bytes);
     tide_reduce_args args = {.grad = (const void *const *)made->grad,
                              .grad_dtype = TIDE_BF16,
                              .out = made->out,
                              .out_dtype = TIDE_F32,
-                             .scale = 0.5f};
+                             .scale = 0.5f,
+                             .stream = call_place->stream()};
     return tide_reduce_scatter_start(group, &args, &made->request);
 }
 
 static void check_output(const call_reduction *made)
 {
     const tide_layout *layout = tide_group_layout(made->group);
+    uint64_t bytes = tide_layout_out_elems(layout) * sizeof(float);
+    float *out = malloc(bytes + sizeof(float));
+    call_place->read(out, made->out, bytes);
     for (size_t p = 0; p < tide_layout_count(layout); p++) {
         const tide_param_layout *param = tide_layout_param(layout, p);
         for (uint64_t i = 0; i < param->shard_elems; i++) {
-            float got = made->out[param->out_offset + i];
+            float got = out[param->out_offset + i];
             float want =
                 0.5f * interp_sum(made->call, layout, p, made->rank, i);
             if (!(got == want))
@@ -149,6 +180,7 @@ static void check_output(const call_reduction *made)
                            made->call, p, i, (double)got, (double)want);
         }
     }
+    free(out);
 }
 
 tide_status call_reduce_end(call_reduction *made)
@@ -160,10 +192,13 @@ tide_status call_reduce_end(call_reduction *made)
     if (started && !status)
         check_output(made);
     tide_status freed = tide_request_free(made->request);
+    status = status ? status : freed;
+    tide_status use = started ? status : TIDE_ERR_ABORTED;
     free(made->grad);
-    free(made->memory);
-    free(made->out);
-    return status ? status : freed;
+    give(made->memory, use);
+    give(made->out, use);
+    give_source(made->source, use);
+    return status;
 }
 
 tide_status call_reduce(tide_group *group, uint32_t rank, uint32_t call)

@@ -6,11 +6,15 @@
 #ifndef TIDE_TESTS_CALLS_H
 #define TIDE_TESTS_CALLS_H
 
+#include "matrix.h"
+
 #include <stdint.h>
 #include <tide/coll.h>
 
+/* Where the data of all calls of this process lies; host memory at first. */
+extern const matrix_place *call_place;
 /* How the next calls of this process wait: 1 polls with tide_test. */
-extern int call_polls;
+extern _Atomic int call_polls;
 
 /* `call` picks the data; all ranks must give the same. */
 tide_status call_gather(tide_group *group, uint32_t rank, uint32_t call);
@@ -25,6 +29,7 @@ typedef struct call_reduction {
     uint32_t rank;
     uint32_t call;
     void **grad;
+    uint16_t *source; /* of the gradients: host memory */
     uint16_t *memory; /* of the gradients; NULL if they lie in a slot */
     float *out;
     tide_request *request;

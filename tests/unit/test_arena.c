@@ -87,7 +87,7 @@ static void live_at_random(uint64_t seed)
         if (!m.range[i]) {
             take(&m, i, check_between(&seed, 0, most));
         } else if (check_between(&seed, 0, 3) == 0) {
-            tdi_range_keep(m.range[i]);
+            tdi_range_keep(&m.arena, m.range[i]);
             m.kept[i]++;
         } else {
             drop(&m, i);
@@ -143,7 +143,7 @@ static void take_too_much(void)
     CHECK_OK(tdi_arena_take(&arena, PAGE * 8, &all));
     CHECK_STATUS(tdi_arena_take(&arena, 0, &range), TIDE_ERR_MEMORY);
     CHECK_TEXT(tide_last_error(), "largest hole: 0");
-    tdi_range_keep(all);
+    tdi_range_keep(&arena, all);
     CHECK_INT(tdi_range_drop(&arena, all), ==, 0);
     CHECK_STATUS(tdi_arena_take(&arena, 1, &range), TIDE_ERR_MEMORY);
     CHECK_INT(tdi_range_drop(&arena, all), ==, 1);

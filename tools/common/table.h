@@ -10,7 +10,14 @@
 
 #include "common/json.h"
 
-/* One measured or simulated line; the texts are not copied. */
+/* What became of a line that was asked for. */
+typedef enum tdi_row_fate {
+    TDI_ROW_DONE,
+    TDI_ROW_SKIPPED, /* cannot be had here */
+    TDI_ROW_FAILED,  /* broke on the way */
+} tdi_row_fate;
+
+/* One measured or simulated line; `op` and `variant` are not copied. */
 typedef struct tdi_row {
     const char *op; /* "ag" or "rs" */
     const char *variant;
@@ -22,14 +29,20 @@ typedef struct tdi_row {
     double p99_ms;
     uint64_t wrong; /* elements, of all ranks */
     uint64_t buffer_bytes;
+    /* Of a device that queues work, else unset. */
+    int queued;
+    double host_us; /* until a call was queued, median */
+    double sm_us;   /* time on SMs, over all blocks; NAN: not measured */
+    tdi_row_fate fate;
+    char why[156]; /* it was skipped or failed */
 } tdi_row;
 
 /* GB/s: all ranks' bytes by the median time; and what crosses a link of it. */
 double tdi_row_algbw(const tdi_row *row);
 double tdi_row_busbw(const tdi_row *row);
 
-/* The row of names and the row of units. */
-void tdi_table_head(FILE *to);
+/* The row of names and the row of units; `queued` has two columns more. */
+void tdi_table_head(FILE *to, int queued);
 void tdi_table_row(FILE *to, const tdi_row *row);
 /* The verdict over all rows; "FAILED" if one is wrong or there is none. */
 void tdi_table_foot(FILE *to, const tdi_row *rows, size_t count);

@@ -2,72 +2,188 @@
 #include "perf/bench.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "base/util.h"
+#include "perf/agree.h"
+
+#define BASELINE_LIMIT_MS 20000u
 
 typedef struct run {
     const tdi_bench *bench;
-    const tide_bootstrap *boot;
+    const tdi_rank *rank;
     void *state;
     double *times; /* [variant][iteration], milliseconds */
-    uint64_t wrong[TDI_BENCH_VARIANTS];
+    double *hosts; /* the same, microseconds until all was queued */
+    struct {
+        uint64_t wrong[TDI_BENCH_VARIANTS];
+        double sm_us[TDI_BENCH_VARIANTS];
+    } mine;
+    tdi_verdict dropped[TDI_BENCH_VARIANTS]; /* status != 0: why */
 } run;
 
-void *tdi_bench_take(uint64_t bytes, tide_status *status)
+uint64_t tdi_bench_limit_ms(void)
 {
-    void *memory = aligned_alloc(64, tdi_round_up(tdi_max(bytes, 1), 64));
-    if (!memory)
-        *status =
-            tdi_fail(TIDE_ERR_MEMORY, "no memory for %" PRIu64 " bytes", bytes);
-    return memory;
+    uint64_t timeout = (uint64_t)tdi_env_number(TDI_ENV_TIMEOUT_MS);
+    return timeout + timeout / 2; /* tide's own deadline comes first */
 }
 
-static double now_ms(void)
+static bool is_foreign(const run *r, const tdi_variant *variant)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+    return variant->baseline && r->rank->device->kind->queued;
 }
 
-static tide_status exchange(const tide_bootstrap *boot, const void *send,
-                            void *recv, size_t bytes)
+/* Does the rest go on without it? */
+static bool is_optional(const run *r, const tdi_variant *variant)
 {
-    if (boot->allgather(boot->context, send, recv, bytes))
-        return tdi_fail(TIDE_ERR_PEER, "rank %" PRIu32 ": a rank did not come",
-                        boot->rank);
+    return is_foreign(r, variant) || variant->special;
+}
+
+/* --- One run -------------------------------------------------------------- */
+
+static tide_status measure_calls(const run *r, const tdi_variant *variant,
+                                 uint32_t calls, tdi_sample *sample)
+{
+    tdi_device *device = r->rank->device;
+    uint64_t limit = is_foreign(r, variant)
+                         ? tdi_min(BASELINE_LIMIT_MS, tdi_bench_limit_ms() / 3)
+                         : tdi_bench_limit_ms();
+    TDI_TRY(device->kind->start(device));
+    for (uint32_t i = 0; i < calls; i++)
+        TDI_TRY(variant->run(r->state));
+    TDI_TRY(device->kind->stop(device));
+    TDI_TRY(device->kind->wait(device, limit, sample));
+    sample->ms /= calls;
+    sample->host_us /= calls;
     return TIDE_OK;
 }
 
-static tide_status time_variant(run *r, uint32_t v, double *ms)
+tide_status tdi_bench_settle(const tdi_rank *rank)
 {
-    TDI_TRY(exchange(r->boot, NULL, NULL, 0));
-    double start = now_ms();
-    TDI_TRY(r->bench->variants[v]->run(r->state));
-    *ms = now_ms() - start;
-    return TIDE_OK;
+    tdi_device *device = rank->device;
+    tdi_sample ignored;
+    TDI_TRY(device->kind->start(device));
+    TDI_TRY(device->kind->stop(device));
+    return device->kind->wait(device, tdi_bench_limit_ms(), &ignored);
 }
 
-/* Not timed: its fills and poison would warm some caches and cool others. */
-static tide_status check_variants(run *r, uint64_t seed)
+/*
+ * A baseline that has failed on a rank is dropped on all. Where it was not
+ * just refused, peers may be stuck in it: its communicator is given up. The
+ * device must then come to rest.
+ */
+static tide_status judge(run *r, uint32_t v, tide_status status)
+{
+    const tdi_variant *variant = r->bench->variants[v];
+    if (!is_optional(r, variant))
+        return status;
+    TDI_TRY(tdi_agree(r->rank->boot, status, &r->dropped[v]));
+    if (!r->dropped[v].status)
+        return TIDE_OK;
+    if (r->dropped[v].status != TIDE_ERR_UNSUPPORTED && variant->baseline)
+        tdi_nccl_drop(r->rank->nccl, variant->way, r->dropped[v].why);
+    return tdi_bench_settle(r->rank);
+}
+
+static tide_status time_variant(run *r, uint32_t v, uint32_t calls,
+                                tdi_sample *sample)
+{
+    *sample = (tdi_sample){(double)NAN, (double)NAN};
+    if (r->dropped[v].status)
+        return TIDE_OK;
+    TDI_TRY(r->rank->device->kind->queued && r->rank->one_machine
+                ? tdi_line_up(r->rank->boot)
+                : tdi_barrier(r->rank->boot));
+    return judge(r, v, measure_calls(r, r->bench->variants[v], calls, sample));
+}
+
+/* --- Checks --------------------------------------------------------------- */
+
+/* A part of the collective with what it needs around it. */
+static tide_status check_part(run *r, uint32_t v,
+                              tide_status (*part)(void *state))
+{
+    tdi_variant whole = *r->bench->variants[v];
+    tdi_sample ignored;
+    if (!part || r->dropped[v].status)
+        return TIDE_OK;
+    whole.run = part;
+    TDI_TRY(tdi_barrier(r->rank->boot));
+    return judge(r, v, measure_calls(r, &whole, 1, &ignored));
+}
+
+static tide_status check_variant(run *r, uint32_t v, uint64_t seed)
 {
     const tdi_bench_op *op = r->bench->op;
-    double ignored;
-    op->fill(r->state, seed);
-    for (uint32_t v = 0; v < r->bench->variant_count; v++) {
-        op->poison(r->state);
-        TDI_TRY(time_variant(r, v, &ignored));
-        r->wrong[v] += op->count_wrong(r->state, seed);
+    const tdi_variant *variant = r->bench->variants[v];
+    tdi_sample ignored;
+    if (r->dropped[v].status)
+        return TIDE_OK;
+    TDI_TRY(op->poison(r->state));
+    TDI_TRY(check_part(r, v, variant->before));
+    TDI_TRY(time_variant(r, v, 1, &ignored));
+    TDI_TRY(check_part(r, v, variant->after));
+    if (r->dropped[v].status)
+        return TIDE_OK;
+    return op->count_wrong(r->state, seed, &r->mine.wrong[v]);
+}
+
+/* Not timed: its fills and poison would warm some caches and cool others.
+ * Inputs are filled when no peer reads the old ones any more. */
+static tide_status check_variants(run *r, uint64_t seed)
+{
+    TDI_TRY(tdi_barrier(r->rank->boot));
+    TDI_TRY(r->bench->op->fill(r->state, seed));
+    for (uint32_t v = 0; v < r->bench->variant_count; v++)
+        TDI_TRY(check_variant(r, v, seed));
+    return TIDE_OK;
+}
+
+/* Passes beside the timed one are for tide's own variants. */
+static bool is_tides(const run *r, uint32_t v)
+{
+    return !r->bench->variants[v]->baseline && !r->dropped[v].status;
+}
+
+/* A run that differs from the first one counts as one wrong element. */
+static tide_status repeat_variant(run *r, uint32_t v)
+{
+    const tdi_bench_op *op = r->bench->op;
+    uint64_t first = 0, hash;
+    tdi_sample ignored;
+    for (uint32_t i = 0; i < r->bench->repeat; i++) {
+        TDI_TRY(op->poison(r->state));
+        TDI_TRY(time_variant(r, v, 1, &ignored));
+        TDI_TRY(op->digest(r->state, &hash));
+        if (!i)
+            first = hash;
+        r->mine.wrong[v] += hash != first;
     }
     return TIDE_OK;
 }
 
+static tide_status repeat_variants(run *r)
+{
+    if (!r->bench->repeat)
+        return TIDE_OK;
+    TDI_TRY(tdi_barrier(r->rank->boot));
+    TDI_TRY(r->bench->op->fill_noise(r->state, 3));
+    for (uint32_t v = 0; v < r->bench->variant_count; v++)
+        if (is_tides(r, v))
+            TDI_TRY(repeat_variant(r, v));
+    return TIDE_OK;
+}
+
+/* --- Times ---------------------------------------------------------------- */
+
 static void show_progress(const run *r, uint32_t done, uint32_t of)
 {
-    if (!r->bench->progress || r->boot->rank)
+    if (!r->bench->progress || r->rank->boot->rank)
         return;
     fprintf(stderr, "\r%s: %" PRIu32 " of %" PRIu32 " iterations\033[K",
             r->bench->op->name, done, of);
@@ -81,40 +197,76 @@ static tide_status time_variants(run *r)
     uint32_t iters = r->bench->iters, warmup = r->bench->warmup;
     for (uint32_t i = 0; i < warmup + iters; i++) {
         for (uint32_t v = 0; v < r->bench->variant_count; v++) {
-            double ms;
-            TDI_TRY(time_variant(r, v, &ms));
-            if (i >= warmup)
-                r->times[v * iters + i - warmup] = ms;
+            tdi_sample sample;
+            TDI_TRY(time_variant(r, v, r->bench->calls, &sample));
+            if (i < warmup)
+                continue;
+            r->times[v * iters + i - warmup] = sample.ms;
+            r->hosts[v * iters + i - warmup] = sample.host_us;
         }
         show_progress(r, i + 1, warmup + iters);
     }
     return TIDE_OK;
 }
 
-/* times becomes that of the slowest rank, wrong the sum over ranks. */
+/* Apart from the timed runs: counting costs time. */
+static tide_status count_sm_time(run *r)
+{
+    tdi_device *device = r->rank->device;
+    tdi_sample ignored;
+    for (uint32_t v = 0; v < r->bench->variant_count; v++) {
+        r->mine.sm_us[v] = (double)NAN;
+        if (!r->bench->sm_time || !is_tides(r, v))
+            continue;
+        TDI_TRY(device->kind->count_time(device, r->rank->comm));
+        TDI_TRY(time_variant(r, v, 1, &ignored));
+        TDI_TRY(
+            device->kind->read_time(device, r->rank->comm, &r->mine.sm_us[v]));
+    }
+    return TIDE_OK;
+}
+
+/* --- Results -------------------------------------------------------------- */
+
+/* values becomes the greatest of all ranks', element by element. */
+static tide_status keep_slowest(const run *r, double *values, size_t count)
+{
+    uint32_t ranks = r->rank->boot->ranks;
+    double *all = calloc(ranks * tdi_max(count, 1), sizeof(*all));
+    if (!all)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory for the results");
+    tide_status status =
+        tdi_exchange_bytes(r->rank->boot, values, all, count * sizeof(*values));
+    for (size_t i = 0; !status && i < ranks * count; i++)
+        if (all[i] > values[i % count])
+            values[i % count] = all[i];
+    free(all);
+    return status;
+}
+
+static tide_status add_wrong(run *r)
+{
+    uint32_t ranks = r->rank->boot->ranks;
+    uint64_t (*all)[TDI_BENCH_VARIANTS] = calloc(ranks, sizeof(*all));
+    if (!all)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory for the results");
+    tide_status status = tdi_exchange_bytes(r->rank->boot, r->mine.wrong, all,
+                                            sizeof(r->mine.wrong));
+    memset(r->mine.wrong, 0, sizeof(r->mine.wrong));
+    for (uint32_t rank = 0; !status && rank < ranks; rank++)
+        for (uint32_t v = 0; v < r->bench->variant_count; v++)
+            r->mine.wrong[v] += all[rank][v];
+    free(all);
+    return status;
+}
+
 static tide_status combine_ranks(run *r)
 {
     size_t count = (size_t)r->bench->variant_count * r->bench->iters;
-    uint32_t ranks = r->boot->ranks;
-    uint64_t (*wrong)[TDI_BENCH_VARIANTS] = calloc(ranks, sizeof(*wrong));
-    double *times = calloc(ranks * count, sizeof(*times));
-    tide_status status = TIDE_OK;
-    if (!wrong || !times)
-        status = tdi_fail(TIDE_ERR_MEMORY, "no memory for the results");
-    if (!status)
-        status = exchange(r->boot, r->wrong, wrong, sizeof(r->wrong));
-    if (!status)
-        status = exchange(r->boot, r->times, times, count * sizeof(*times));
-    for (uint32_t rank = 0; !status && rank < ranks; rank++) {
-        for (uint32_t v = 0; v < r->bench->variant_count; v++)
-            r->wrong[v] = (rank ? r->wrong[v] : 0) + wrong[rank][v];
-        for (size_t i = 0; i < count; i++)
-            if (times[rank * count + i] > r->times[i])
-                r->times[i] = times[rank * count + i];
-    }
-    free(times);
-    free(wrong);
-    return status;
+    TDI_TRY(add_wrong(r));
+    TDI_TRY(keep_slowest(r, r->times, count));
+    TDI_TRY(keep_slowest(r, r->hosts, count));
+    return keep_slowest(r, r->mine.sm_us, TDI_BENCH_VARIANTS);
 }
 
 static int compare_times(const void *a, const void *b)
@@ -123,19 +275,34 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double sort_median(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof(*values), compare_times);
+    return (values[n / 2] + values[(n - 1) / 2]) / 2;
+}
+
 static tide_status make_row(run *r, uint32_t v, tdi_row *row)
 {
     const tdi_variant *variant = r->bench->variants[v];
+    const tdi_verdict *dropped = &r->dropped[v];
     uint32_t n = r->bench->iters;
     double *times = r->times + (size_t)v * n;
-    qsort(times, n, sizeof(*times), compare_times);
-    row->op = r->bench->op->name;
-    row->variant = variant->name;
-    row->bytes = r->bench->op->bytes(r->state);
+    *row = (tdi_row){.op = r->bench->op->name,
+                     .variant = variant->name,
+                     .bytes = r->bench->op->bytes(r->state),
+                     .queued = r->rank->device->kind->queued,
+                     .wrong = r->mine.wrong[v]};
+    if (dropped->status) {
+        row->fate = dropped->status == TIDE_ERR_UNSUPPORTED ? TDI_ROW_SKIPPED
+                                                            : TDI_ROW_FAILED;
+        snprintf(row->why, sizeof(row->why), "%s", dropped->why);
+        return TIDE_OK;
+    }
+    row->time_ms = sort_median(times, n);
     row->min_ms = times[0];
-    row->time_ms = (times[n / 2] + times[(n - 1) / 2]) / 2;
     row->p99_ms = times[tdi_ceil_div((uint64_t)n * 99, 100) - 1];
-    row->wrong = r->wrong[v];
+    row->host_us = sort_median(r->hosts + (size_t)v * n, n);
+    row->sm_us = r->mine.sm_us[v];
     return variant->buffer_bytes(r->state, &row->buffer_bytes);
 }
 
@@ -145,23 +312,32 @@ static tide_status measure(run *r, tdi_row *rows)
     TDI_TRY(check_variants(r, 1));
     TDI_TRY(time_variants(r));
     TDI_TRY(check_variants(r, 2));
+    TDI_TRY(repeat_variants(r));
+    TDI_TRY(count_sm_time(r));
     TDI_TRY(combine_ranks(r));
     for (uint32_t v = 0; v < r->bench->variant_count; v++)
         TDI_TRY(make_row(r, v, &rows[v]));
     return TIDE_OK;
 }
 
-tide_status tdi_bench_run(const tdi_bench *bench, tide_comm *comm,
-                          const tide_bootstrap *boot, const tdi_params *params,
-                          tdi_row *rows)
+tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
+                          const tdi_params *params, tdi_row *rows)
 {
-    run r = {.bench = bench, .boot = boot};
-    tide_status status = bench->op->create(comm, params, &r.state);
-    if (!status)
-        r.times = tdi_bench_take(
-            sizeof(*r.times) * bench->variant_count * bench->iters, &status);
+    run r = {.bench = bench, .rank = rank};
+    size_t count = (size_t)bench->variant_count * bench->iters;
+    tide_status status = bench->op->create(rank, params, &r.state);
+    r.times = calloc(count, sizeof(*r.times));
+    r.hosts = calloc(count, sizeof(*r.hosts));
+    if (!status && (!r.times || !r.hosts))
+        status = tdi_fail(TIDE_ERR_MEMORY, "no memory for the times");
     if (!status)
         status = measure(&r, rows);
+    /* Nothing is freed that is in use; and freeing device memory waits for the
+     * device, which may wait for what a peer has not queued yet. */
+    tide_status settled = r.state ? tdi_bench_settle(rank) : TIDE_OK;
+    if (!status)
+        status = settled ? settled : tdi_barrier(rank->boot);
+    free(r.hosts);
     free(r.times);
     bench->op->free(r.state);
     return status;

@@ -9,32 +9,64 @@
 
 #include "common/groups.h"
 #include "common/table.h"
+#include "perf/device.h"
+#include "perf/nccl.h"
 
-#define TDI_BENCH_VARIANTS 4u
+#define TDI_BENCH_VARIANTS 10u
+
+/* What a rank works with. */
+typedef struct tdi_rank {
+    const tide_bootstrap *boot;
+    tide_comm *comm;
+    tdi_device *device;
+    tdi_nccl *nccl; /* NULL: no baseline needs it */
+    bool one_machine;
+    bool overlaps; /* runs of tide's do not end before join */
+} tdi_rank;
+
+/* The devices that a variant is for. */
+enum { TDI_ON_HOST = 1, TDI_ON_QUEUED = 2, TDI_ON_ALL = 3 };
 
 /* A way to do the collective; `state` is what create made. */
 typedef struct tdi_variant {
     const char *name;
     const char *key; /* what --mode or --baseline calls it */
     int baseline;
+    int special; /* of tide, but run only where it is named */
+    unsigned devices;
+    tdi_nccl_way way; /* of a baseline on a queued device */
     tide_status (*run)(void *state);
     /* Buffers beside the parameters or gradients themselves. */
     tide_status (*buffer_bytes)(void *state, uint64_t *bytes);
+    /* For a variant that is a part of the collective, NULL for the others: what
+     * makes its input, and what makes its output one that can be checked. */
+    tide_status (*before)(void *state);
+    tide_status (*after)(void *state);
 } tdi_variant;
 
 /* A collective: its data on one rank, and its variants. */
 typedef struct tdi_bench_op {
     const char *name;                         /* "ag", "rs" */
     tdi_variant variants[TDI_BENCH_VARIANTS]; /* name = NULL behind the last */
-    tide_status (*create)(tide_comm *comm, const tdi_params *params,
+    tide_status (*create)(const tdi_rank *rank, const tdi_params *params,
                           void **state);
     void (*free)(void *state); /* NULL is fine */
     /* Bytes of one rank, for the table. */
     uint64_t (*bytes)(const void *state);
-    /* Writes inputs that depend on seed, and poisons the outputs. */
-    void (*fill)(void *state, uint64_t seed);
-    void (*poison)(void *state);
-    uint64_t (*count_wrong)(const void *state, uint64_t seed);
+    /* Bytes of a baseline's buffer for this layout. */
+    uint64_t (*flat_bytes)(const tide_layout *layout);
+    /* Inputs that depend on seed, and such that another order of the sums would
+     * give other bits; poison for the outputs. */
+    tide_status (*fill)(void *state, uint64_t seed);
+    tide_status (*fill_noise)(void *state, uint64_t seed);
+    tide_status (*poison)(void *state);
+    /* Where runs overlap: what follows on the stream, or for the host this
+     * call's end, comes after the state's last run. */
+    tide_status (*join)(void *state);
+    /* Adds the wrong elements of the last run's output to *wrong; a hash of
+     * all of it. */
+    tide_status (*count_wrong)(void *state, uint64_t seed, uint64_t *wrong);
+    tide_status (*digest)(void *state, uint64_t *hash);
 } tdi_bench_op;
 
 extern const tdi_bench_op tdi_bench_gather;
@@ -45,21 +77,25 @@ typedef struct tdi_bench {
     const tdi_variant *variants[TDI_BENCH_VARIANTS];
     uint32_t variant_count;
     uint32_t warmup;
-    uint32_t iters; /* at least 1 */
-    int progress;   /* rank 0 shows on stderr how far it is */
+    uint32_t iters;  /* at least 1 */
+    uint32_t calls;  /* back to back in a measurement, at least 1 */
+    uint32_t repeat; /* runs whose outputs are compared bit by bit; 0: none */
+    int sm_time;     /* measure how long kernels hold SMs */
+    int progress;    /* rank 0 shows on stderr how far it is */
 } tdi_bench;
 
 /*
  * Collective: measures every variant on the group. Rank 0's rows[v] are filled
- * in, all but ranks and local. Errors: those of the collectives; nothing is
- * left behind.
+ * in, all but ranks and local. A baseline that fails is dropped, and its row
+ * says why. Errors: those of tide's collectives; nothing is left behind.
  */
-tide_status tdi_bench_run(const tdi_bench *bench, tide_comm *comm,
-                          const tide_bootstrap *boot, const tdi_params *params,
-                          tdi_row *rows);
+tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
+                          const tdi_params *params, tdi_row *rows);
 
-/* Memory for data, 64-byte aligned; *status becomes TIDE_ERR_MEMORY if there
- * is none. Free it with free. */
-void *tdi_bench_take(uint64_t bytes, tide_status *status);
+/* Waits for all that this rank has queued. Errors: as the device's wait. */
+tide_status tdi_bench_settle(const tdi_rank *rank);
+
+/* How long a run of tide's may take, in milliseconds. */
+uint64_t tdi_bench_limit_ms(void);
 
 #endif

@@ -72,6 +72,28 @@ void tdi_fill_grad(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count)
     }
 }
 
+/* About 1, or some 2^18 times less, so that sums of both are rounded. */
+void tdi_fill_noise(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count)
+{
+    uint32_t mine = rank_seed(seed, rank);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t word = make_word(mine, i);
+        uint64_t exponent = word >> 32 & 1 ? 127 : 106 + (word >> 16) % 8;
+        to[i] = (uint16_t)((word & 0x807f) | exponent << 7);
+    }
+}
+
+uint64_t tdi_hash_bytes(const void *bytes, uint64_t count, uint64_t hash)
+{
+    const unsigned char *at = bytes;
+    for (uint64_t done = 0; done < count; done += 8) {
+        uint64_t word = 0;
+        memcpy(&word, at + done, tdi_min(8, count - done));
+        hash = tdi_hash(hash, word);
+    }
+    return hash;
+}
+
 static uint64_t count_wrong_sums(const float *got, const int32_t *sum,
                                  float scale, uint64_t count)
 {

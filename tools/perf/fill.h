@@ -19,10 +19,15 @@ uint64_t tdi_wrong_bytes(const void *got, uint64_t seed, uint64_t count,
  * so that their sums over any 2^20 ranks are exact in fp32 in every order.
  */
 void tdi_fill_grad(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count);
+/* The same in bf16 of many magnitudes, finite: sums of three or more depend on
+ * their order. */
+void tdi_fill_noise(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count);
 /* Of sums over ranks times scale, how many of elements [first, first + count)
  * of the gradient are wrong. */
 uint64_t tdi_wrong_sums(const float *got, uint64_t seed, uint32_t ranks,
                         float scale, uint64_t first, uint64_t count);
+/* Folds bytes into a hash. */
+uint64_t tdi_hash_bytes(const void *bytes, uint64_t count, uint64_t hash);
 /* Elements that are not +0 or -0. */
 uint64_t tdi_wrong_zeros(const float *got, uint64_t count);
 

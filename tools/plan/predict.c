@@ -106,7 +106,7 @@ tide_status tdi_predict_all(const tdi_plan_args *args,
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for %zu rows", most);
     if (to) {
         fprintf(to, "# simulated on %s: %s\n", machine->name, machine->about);
-        tdi_table_head(to);
+        tdi_table_head(to, 0);
     }
     for (uint32_t i = 0; i < args->node_count; i++)
         TDI_TRY(predict_nodes(args, machine, args->nodes[i], to, list));

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { PAGE = 4096 };
+
 static tide_status probe(const uint64_t *machine, uint32_t ranks)
 {
     for (uint32_t r = 1; r < ranks; r++)
@@ -25,19 +27,12 @@ static tide_status probe(const uint64_t *machine, uint32_t ranks)
  * the put and to level 2; docs/performance.md has the measurement. */
 static const uint64_t block_bytes = 512 << 10;
 
+/* Address space: memory is committed as it is used. */
+static const uint64_t arena_bytes = (uint64_t)64 << 30;
+
 /* Below this size a copy of a gradient is cheaper than the system calls that
  * read its pieces; docs/performance.md has the measurement. */
 static const uint64_t private_min = 1 << 20;
-
-/* Spinning pays only where every rank has a core of its own. */
-static uint32_t choose_spin(uint32_t ranks)
-{
-    int64_t spin = tdi_env_number(TDI_ENV_SPIN);
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (spin >= 0)
-        return (uint32_t)spin;
-    return cores >= (long)ranks ? 2000 : 0;
-}
 
 /* Every rank must read its peers in the same way, so all must be able to. */
 static tide_status agree_on_reads(tide_comm *comm,
@@ -57,18 +52,20 @@ static tide_status agree_on_reads(tide_comm *comm,
     return status;
 }
 
-static tide_status open_host(tide_comm *comm, const tide_bootstrap *bootstrap)
+static tide_status open_host(tide_comm *comm, const tide_bootstrap *bootstrap,
+                             const uint64_t *machines)
 {
     host_state *host = calloc(1, sizeof(*host));
     if (!host)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for the host backend");
     comm->state = host;
     comm->block_bytes = block_bytes;
-    host->memory = -1;
-    host->ranks = bootstrap->ranks;
-    host->spin = choose_spin(host->ranks);
-    TDI_TRY(tdi_meet_agree(bootstrap, tdi_host_make_segment(comm)));
-    TDI_TRY(tdi_meet_agree(bootstrap, tdi_host_hand_over(comm, bootstrap)));
+    if (!comm->arena_bytes)
+        comm->arena_bytes = arena_bytes;
+    TDI_TRY(tdi_node_open(comm, bootstrap, machines, comm->arena_bytes));
+    const tdi_node *node = node_of(comm);
+    TDI_TRY(tdi_arena_init(&comm->arena, node->control_bytes,
+                           node->segment_bytes, PAGE));
     TDI_TRY(agree_on_reads(comm, bootstrap));
     if (posix_memalign((void **)&host->bounce, 64,
                        (size_t)comm->topology.local_size * HOST_BOUNCE_BYTES))
@@ -79,9 +76,9 @@ static tide_status open_host(tide_comm *comm, const tide_bootstrap *bootstrap)
 static void close_host(tide_comm *comm)
 {
     host_state *host = comm->state;
+    tdi_node_close(comm);
     if (!host)
         return;
-    tdi_host_free_segments(comm);
     free(host->bounce);
     free(host);
     comm->state = NULL;
@@ -92,17 +89,18 @@ const tdi_backend tdi_host_backend = {
     .probe = probe,
     .open = open_host,
     .close = close_host,
-    .abort = tdi_host_abort,
-    .check = tdi_host_check,
-    .publish = tdi_host_publish,
+    .abort = tdi_node_abort,
+    .check = tdi_node_check,
+    .publish = tdi_node_publish,
     .peer = tdi_host_peer,
     .copy = tdi_host_do_copy,
     .sum = tdi_host_do_sum,
-    .signal = tdi_host_signal,
-    .poll = tdi_host_poll,
-    .watch = tdi_host_watch,
-    .idle = tdi_host_idle,
+    .signal = tdi_node_signal,
+    .poll = tdi_node_poll,
+    .watch = tdi_node_watch,
+    .idle = tdi_node_idle,
     .arena = tdi_host_arena,
+    .table = tdi_host_table,
     .discard = tdi_host_discard,
     .reserve = tdi_host_reserve,
     .release = tdi_host_release,

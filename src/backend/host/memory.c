@@ -14,7 +14,7 @@ static tide_status peer_grad(tide_comm *comm, const tdi_call *call,
                              tide_operand at, int32_t rank,
                              tdi_address *address)
 {
-    char *segment = host_of(comm)->peers[rank].segment;
+    char *segment = node_of(comm)->peers[rank].segment;
     const tdi_grad_entry *entry =
         (const tdi_grad_entry *)(segment + call->table) + at.index;
     address->is_private = entry->is_private;
@@ -27,10 +27,10 @@ static tide_status peer_grad(tide_comm *comm, const tdi_call *call,
 tide_status tdi_host_peer(tide_comm *comm, const tdi_call *call,
                           tide_operand at, int32_t rank, tdi_address *address)
 {
-    host_peer *peer = &host_of(comm)->peers[rank];
-    const host_control *control = host_control_of(comm, (uint32_t)rank);
+    node_peer *peer = &node_of(comm)->peers[rank];
+    const node_control *control = node_control_of(comm, (uint32_t)rank);
     const tdi_call *theirs =
-        &control->turn[call->coll][call->turn % HOST_TURNS];
+        &control->turn[call->coll][call->turn % NODE_TURNS];
     *address = (tdi_address){.rank = rank};
     if (theirs->number != call->number)
         return tdi_fail(TIDE_ERR_MISMATCH,
@@ -61,7 +61,7 @@ static tide_status fail_read(tide_comm *comm, uint32_t rank, const void *from,
                              uint64_t bytes)
 {
     int saved = errno;
-    TDI_TRY(tdi_host_check_peer(comm, rank, saved == ESRCH));
+    TDI_TRY(tdi_node_check_peer(comm, rank, saved == ESRCH));
     errno = saved;
     return tdi_fail_errno("rank %u: reading %llu bytes of rank %u's gradient "
                           "at %p",
@@ -71,7 +71,7 @@ static tide_status fail_read(tide_comm *comm, uint32_t rank, const void *from,
 tide_status tdi_host_read(tide_comm *comm, uint32_t rank, void *to,
                           const void *from, uint64_t bytes)
 {
-    pid_t pid = host_of(comm)->peers[rank].pid;
+    pid_t pid = node_of(comm)->peers[rank].pid;
     for (uint64_t done = 0; done < bytes;) {
         struct iovec here = {(char *)to + done, bytes - done};
         struct iovec there = {(char *)(uintptr_t)from + done, bytes - done};
@@ -91,11 +91,11 @@ bool tdi_host_try_reads(tide_comm *comm)
     uint32_t first = comm->rank - comm->rank % size;
     for (uint32_t r = first; r < first + size; r++) {
         uint64_t word = 0;
-        const host_control *theirs = host_control_of(comm, r);
+        const node_control *theirs = node_control_of(comm, r);
         struct iovec here = {&word, sizeof(word)};
         struct iovec there = {(void *)(uintptr_t)theirs->magic_address,
                               sizeof(word)};
-        pid_t pid = host_of(comm)->peers[r].pid;
+        pid_t pid = node_of(comm)->peers[r].pid;
         if (r == comm->rank)
             continue;
         if (pid <= 0 ||
@@ -110,12 +110,17 @@ bool tdi_host_try_reads(tide_comm *comm)
 
 char *tdi_host_arena(tide_comm *comm, uint64_t offset)
 {
-    return host_of(comm)->peers[comm->rank].segment + offset;
+    return node_of(comm)->peers[comm->rank].segment + offset;
+}
+
+void *tdi_host_table(tide_comm *comm, uint64_t offset)
+{
+    return tdi_host_arena(comm, offset);
 }
 
 void tdi_host_discard(tide_comm *comm, uint64_t offset, uint64_t bytes)
 {
-    fallocate(host_of(comm)->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+    fallocate(node_of(comm)->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               (off_t)offset, (off_t)bytes);
 }
 
@@ -141,7 +146,7 @@ tide_status tdi_host_map(tide_comm *comm, void *address, uint64_t offset,
 {
     void *at = mmap(address, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-                    host_of(comm)->memory, (off_t)offset);
+                    node_of(comm)->memory, (off_t)offset);
     if (at == MAP_FAILED)
         return tdi_fail_errno("rank %u: mapping a slot of %llu bytes",
                               comm->rank, (unsigned long long)bytes);

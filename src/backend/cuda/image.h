@@ -1,0 +1,33 @@
+/* The kernels as the library carries them and as a context has them. */
+#ifndef TIDE_BACKEND_CUDA_IMAGE_H
+#define TIDE_BACKEND_CUDA_IMAGE_H
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels/params.h"
+
+typedef enum tdi_kernel_id {
+#define X(name, params) TDI_KERNEL_##name,
+    TDI_KERNEL_LIST(X)
+#undef X
+        TDI_KERNEL_COUNT
+} tdi_kernel_id;
+
+struct tdi_cuda_kernels {
+    const tdi_cuda_api *cuda;
+    cu_module module;
+    cu_function function[TDI_KERNEL_COUNT];
+    uint32_t sms;       /* of the device */
+    uint32_t ring;      /* bytes of shared memory of a bulk sum */
+    cu_pointer counter; /* 0: none */
+};
+
+/* One launch; `params` are the kernel's, in order. */
+tide_status tdi_cuda_launch(const tdi_cuda_kernels *kernels, tdi_kernel_id id,
+                            uint32_t blocks, void **params, cu_stream stream);
+
+/* TIDE_OK; or TIDE_ERR_SYSTEM (TIDE_ERR_MEMORY) with the driver's name of the
+ * fault behind what was tried. */
+tide_status tdi_cuda_kernels_check(const tdi_cuda_api *cuda, cu_result result,
+                                   const char *what);
+
+#endif

@@ -1,0 +1,24 @@
+/* Opens the CUDA driver and NCCL, once a process. */
+#ifndef TIDE_BACKEND_CUDA_LOAD_H
+#define TIDE_BACKEND_CUDA_LOAD_H
+
+#include "backend/cuda/api.h"
+
+#include <tide/status.h>
+
+/*
+ * A copy that the process has loaded already comes first, then
+ * TIDE_CUDA_LIBRARY / TIDE_NCCL_LIBRARY, then the usual names. Errors:
+ * TIDE_ERR_UNSUPPORTED with what was not found, where, and what would help.
+ */
+tide_status tdi_cuda_load(const tdi_cuda_api **api);
+tide_status tdi_nccl_load(const tdi_nccl_api **api);
+
+/* TIDE_OK, or TIDE_ERR_SYSTEM (TIDE_ERR_MEMORY where memory is short) with what
+ * was tried and the library's own words. */
+tide_status tdi_cuda_check(const tdi_cuda_api *api, cu_result result,
+                           uint32_t rank, const char *what);
+tide_status tdi_nccl_check(const tdi_nccl_api *api, nccl_result result,
+                           uint32_t rank, const char *what);
+
+#endif

@@ -1,0 +1,411 @@
+/*
+ * Ops on streams. Neighbouring copies, and neighbouring memory operations, of
+ * one queue go to the driver as one batch. A batch never crosses an op of
+ * another queue or kind, so that what is queued stays in the plan's order
+ * (exec/queue.h says why that matters).
+ */
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/load.h"
+#include "base/fail.h"
+#include "base/util.h"
+
+/* Strided copies of so many rows are cheaper row by row. */
+enum { FEW_ROWS = 2 };
+
+#define CHECK(comm, call, what)                                                \
+    TDI_TRY(tdi_cuda_check(cuda_of(comm)->cuda, call, (comm)->rank, what))
+
+/* --- Batches ------------------------------------------------------------ */
+
+static tide_status copy_strided(tide_comm *comm, const cu_batch_copy *copy,
+                                cu_stream stream)
+{
+    cu_copy_2d plain = {.src_type = CU_MEMORY_UNIFIED,
+                        .src = copy->src.pointer,
+                        .src_pitch = copy->src.row_length,
+                        .dst_type = CU_MEMORY_UNIFIED,
+                        .dst = copy->dst.pointer,
+                        .dst_pitch = copy->dst.row_length,
+                        .width = copy->width,
+                        .height = copy->height};
+    CHECK(comm, cuda_of(comm)->cuda->copy_2d_async(&plain, stream),
+          "cuMemcpy2DAsync");
+    return TIDE_OK;
+}
+
+static tide_status flush_strided(tide_comm *comm, cuda_batch *batch,
+                                 cu_stream stream)
+{
+    const tdi_cuda_api *cuda = cuda_of(comm)->cuda;
+    uint32_t count = batch->strided;
+    batch->strided = 0;
+    if (count > 1 && cuda->copy_batch) {
+        CHECK(comm, cuda->copy_batch(count, batch->copy, 0, stream),
+              "cuMemcpy3DBatchAsync");
+        return TIDE_OK;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        TDI_TRY(copy_strided(comm, &batch->copy[i], stream));
+    return TIDE_OK;
+}
+
+static tide_status flush_rows(tide_comm *comm, cuda_batch *batch,
+                              cu_stream stream)
+{
+    const tdi_cuda_api *cuda = cuda_of(comm)->cuda;
+    cu_copy_attributes kind = {.src_order = CU_ORDER_STREAM,
+                               .flags = CU_PREFER_COPY_ENGINE};
+    size_t first = 0, count = batch->rows;
+    batch->rows = 0;
+    if (count > 1 && cuda->copy_batch_1d) {
+        CHECK(comm,
+              cuda->copy_batch_1d(batch->row_dst, batch->row_src,
+                                  batch->row_bytes, count, &kind, &first, 1,
+                                  stream),
+              "cuMemcpyBatchAsync");
+        return TIDE_OK;
+    }
+    for (size_t i = 0; i < count; i++)
+        CHECK(comm,
+              cuda->copy_async(batch->row_dst[i], batch->row_src[i],
+                               batch->row_bytes[i], stream),
+              "cuMemcpyAsync");
+    return TIDE_OK;
+}
+
+static tide_status flush_locals(tide_comm *comm, cuda_batch *batch,
+                                cu_stream stream)
+{
+    uint32_t count = batch->locals;
+    batch->locals = 0;
+    return count ? tdi_cuda_strided_queue(cuda_of(comm)->kernels, batch->local,
+                                          count, 0, stream)
+                 : TIDE_OK;
+}
+
+static bool has_copies(const cuda_batch *batch)
+{
+    return batch->locals || batch->strided || batch->rows;
+}
+
+tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
+{
+    cuda_batch *batch = &cuda_of(comm)->flows[flow].batch;
+    cu_stream stream;
+    uint32_t ops = batch->ops;
+    if (!ops && !has_copies(batch))
+        return TIDE_OK;
+    TDI_TRY(tdi_cuda_stream(comm, flow, batch->queue, &stream));
+    batch->ops = 0;
+    if (ops)
+        CHECK(comm, cuda_of(comm)->cuda->mem_ops(stream, ops, batch->op, 0),
+              "cuStreamBatchMemOp");
+    TDI_TRY(flush_rows(comm, batch, stream));
+    TDI_TRY(flush_strided(comm, batch, stream));
+    return flush_locals(comm, batch, stream);
+}
+
+/* A batch of this queue with room for one more copy or memory operation. */
+static tide_status open_batch(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                              bool for_copies, cuda_batch **opened)
+{
+    cuda_batch *batch = &cuda_of(comm)->flows[flow].batch;
+    bool other = for_copies ? batch->ops > 0 : has_copies(batch);
+    bool full = batch->locals == CUDA_BATCH || batch->strided == CUDA_BATCH ||
+                batch->rows + FEW_ROWS > CUDA_BATCH || batch->ops == CUDA_BATCH;
+    if (batch->queue != queue || other || full)
+        TDI_TRY(tdi_cuda_flush(comm, flow));
+    batch->queue = queue;
+    *opened = batch;
+    return TIDE_OK;
+}
+
+static tide_status add_mem_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                              unsigned operation, cu_pointer address,
+                              uint64_t value)
+{
+    cuda_batch *batch;
+    TDI_TRY(open_batch(comm, flow, queue, false, &batch));
+    batch->op[batch->ops++] = (cu_mem_op){.operation = operation,
+                                          .address = address,
+                                          .value = value,
+                                          .flags = CU_WAIT_GEQ};
+    return TIDE_OK;
+}
+
+/* --- Copies and sums ---------------------------------------------------- */
+
+static cu_pointer device(const char *pointer)
+{
+    return (cu_pointer)(uintptr_t)pointer;
+}
+
+static cu_operand operand(const char *pointer, uint64_t pitch, uint64_t height)
+{
+    return (cu_operand){.type = CU_OPERAND_POINTER,
+                        .pointer = device(pointer),
+                        .row_length = pitch,
+                        .layer_height = height};
+}
+
+static bool is_here(const tide_comm *comm, const tdi_address *address)
+{
+    return address->rank != TIDE_ALL_LOCAL &&
+           cuda_of(comm)->is_here[address->rank];
+}
+
+static void add_local(cuda_batch *batch, const tdi_move *move)
+{
+    batch->local[batch->locals++] =
+        (tdi_cuda_strided){.dst = device(move->dst.pointer),
+                           .src = device(move->src.pointer),
+                           .width = move->width,
+                           .height = move->height,
+                           .dst_pitch = move->dst_pitch,
+                           .src_pitch = move->src_pitch};
+}
+
+static void add_rows(cuda_batch *batch, const tdi_move *move)
+{
+    for (uint64_t row = 0; row < move->height; row++) {
+        size_t at = batch->rows++;
+        batch->row_dst[at] = device(move->dst.pointer + row * move->dst_pitch);
+        batch->row_src[at] = device(move->src.pointer + row * move->src_pitch);
+        batch->row_bytes[at] = move->width;
+    }
+}
+
+static void add_strided(cuda_batch *batch, const tdi_move *move)
+{
+    batch->copy[batch->strided++] = (cu_batch_copy){
+        .src = operand(move->src.pointer, move->src_pitch, move->height),
+        .dst = operand(move->dst.pointer, move->dst_pitch, move->height),
+        .width = move->width,
+        .height = move->height,
+        .depth = 1,
+        .src_order = CU_ORDER_STREAM,
+        .flags = CU_PREFER_COPY_ENGINE,
+    };
+}
+
+/* Within a device the driver copies by a kernel for each copy, at 4.4 us of the
+ * host's time: one of ours does them all. To a peer a row costs 1.1 us in a
+ * batch, a strided copy 2.5 us. (One H200, and two; docs/performance.md.) */
+tide_status tdi_cuda_copy(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                          const tdi_move *move)
+{
+    cuda_batch *batch;
+    if (!move->width || !move->height)
+        return TIDE_OK;
+    if (!move->src.pointer || !move->dst.pointer)
+        return tdi_fail(TIDE_ERR_PLAN,
+                        "rank %u: a copy between rank %d and rank %d, which is "
+                        "out of reach",
+                        comm->rank, move->src.rank, move->dst.rank);
+    TDI_TRY(open_batch(comm, flow, queue, true, &batch));
+    bool inside = is_here(comm, &move->src) && is_here(comm, &move->dst);
+    if (inside && cuda_of(comm)->own_kernel)
+        add_local(batch, move);
+    else if (move->height <= FEW_ROWS)
+        add_rows(batch, move);
+    else
+        add_strided(batch, move);
+    return TIDE_OK;
+}
+
+tide_status tdi_cuda_zero(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                          char *memory, uint64_t bytes)
+{
+    cu_stream stream;
+    TDI_TRY(tdi_cuda_flush(comm, flow));
+    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
+    CHECK(comm,
+          cuda_of(comm)->cuda->fill_8_async(device(memory), 0, bytes, stream),
+          "cuMemsetD8Async");
+    return TIDE_OK;
+}
+
+tide_status tdi_cuda_sum_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                            const tdi_sum *sum)
+{
+    const cuda_state *cuda = cuda_of(comm);
+    cu_pointer src[TDI_CUDA_SOURCES];
+    cu_stream stream;
+    bool lands = queue == 3; /* LAND's queue: sums over nodes */
+    tdi_cuda_sum call = {.dst = device(sum->dst.pointer),
+                         .src = src,
+                         .sources = sum->sources,
+                         .flags = sum->flags,
+                         .elems = sum->elems,
+                         .scale = sum->scale};
+    if (sum->sources > TDI_CUDA_SOURCES)
+        return tdi_fail(TIDE_ERR_UNSUPPORTED,
+                        "rank %u: a sum of %u sources; the cuda backend adds "
+                        "up to %d",
+                        comm->rank, sum->sources, TDI_CUDA_SOURCES);
+    for (uint32_t i = 0; i < sum->sources; i++)
+        src[i] = device(sum->src[i].pointer);
+    TDI_TRY(tdi_cuda_flush(comm, flow));
+    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
+    return tdi_cuda_sum_queue(cuda->kernels, &call,
+                              lands ? &cuda->land_bounds : &cuda->sum_bounds,
+                              stream);
+}
+
+/* --- Signals and waits -------------------------------------------------- */
+
+static cu_pointer cell_address(const tide_comm *comm, uint32_t at,
+                               tdi_flow_id flow, tide_channel channel,
+                               uint32_t source)
+{
+    return (cu_pointer)(uintptr_t)tdi_node_cell(comm, at, flow, channel,
+                                                source);
+}
+
+/* A write follows all earlier work of its stream, and what that has written. */
+static tide_status signal_cell(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                               uint32_t to, tide_channel channel)
+{
+    cuda_state *cuda = cuda_of(comm);
+    uint64_t *sent = &cuda->flows[flow].sent[channel * cuda_ranks(comm) + to];
+    return add_mem_op(comm, flow, queue, CU_OP_WRITE_64,
+                      cell_address(comm, to, flow, channel, comm->rank),
+                      ++*sent);
+}
+
+static tide_status signal_rail(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                               uint32_t to)
+{
+    cuda_state *cuda = cuda_of(comm);
+    cu_stream stream;
+    TDI_TRY(tdi_cuda_flush(comm, flow));
+    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
+    return tdi_nccl_check(cuda->nccl,
+                          cuda->nccl->signal((int)to, 0, 0, 0,
+                                             cuda->flows[flow].control.comm,
+                                             stream),
+                          comm->rank, "ncclSignal");
+}
+
+tide_status tdi_cuda_signal(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                            uint32_t to, tide_channel channel)
+{
+    if (cuda_over_rail(comm, to))
+        return signal_rail(comm, flow, queue, to);
+    return signal_cell(comm, flow, queue, to, channel);
+}
+
+tide_status tdi_cuda_put(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                         const tdi_move *move, tide_channel channel)
+{
+    cuda_state *cuda = cuda_of(comm);
+    const cuda_rail *rail = &cuda->flows[flow].data;
+    uint32_t to = (uint32_t)move->dst.rank;
+    cu_stream stream;
+    if (!cuda_over_rail(comm, to)) {
+        TDI_TRY(tdi_cuda_copy(comm, flow, queue, move));
+        return signal_cell(comm, flow, queue, to, channel);
+    }
+    if (move->dst.offset + move->width > comm->arena_bytes)
+        return tdi_fail(TIDE_ERR_PLAN,
+                        "rank %u: a put of %llu bytes to offset %llu of rank "
+                        "%u ends outside its arena of %llu bytes",
+                        comm->rank, (unsigned long long)move->width,
+                        (unsigned long long)move->dst.offset, to,
+                        (unsigned long long)comm->arena_bytes);
+    TDI_TRY(tdi_cuda_flush(comm, flow));
+    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
+    return tdi_nccl_check(cuda->nccl,
+                          cuda->nccl->put_signal(move->src.pointer, move->width,
+                                                 NCCL_INT8, (int)to,
+                                                 rail->window, move->dst.offset,
+                                                 0, 0, 0, rail->comm, stream),
+                          comm->rank, "ncclPutSignal");
+}
+
+static uint64_t expected(const tide_request *request, uint32_t from,
+                         tide_channel channel)
+{
+    const tide_plan *plan = request->bound->plan;
+    for (uint32_t i = 0; i < plan->expect_count; i++)
+        if (plan->expects[i].source == (int32_t)from &&
+            plan->expects[i].channel == channel)
+            return plan->expects[i].total;
+    return 0;
+}
+
+/* OPEN and CREDIT share a counter. Within a call a rank says OPEN first, and
+ * calls follow one another on a communicator: so a wait for OPEN has the
+ * CREDITs of earlier calls before it, one for CREDIT the call's OPEN, too. */
+static int64_t control_target(const tide_comm *comm,
+                              const tide_request *request,
+                              const tdi_block *wait, int64_t target)
+{
+    bool is_open = wait->channel == TIDE_CH_OPEN;
+    tide_channel other = is_open ? TIDE_CH_CREDIT : TIDE_CH_OPEN;
+    int64_t before =
+        (int64_t)request->base[other * cuda_ranks(comm) + wait->from];
+    if (!is_open)
+        before += (int64_t)expected(request, wait->from, other);
+    return target + before;
+}
+
+/* For messages: NCCL does not tell which of its waits is not met. */
+static tide_status note_rail_wait(tide_comm *comm, cuda_rail *rail,
+                                  const tdi_block *wait, int64_t target,
+                                  cu_stream stream)
+{
+    cuda_state *cuda = cuda_of(comm);
+    cuda_rail_wait *note = &rail->wait[rail->waits++ % CUDA_RAIL_WAITS];
+    pthread_mutex_lock(&cuda->rail_lock);
+    cu_result result = CU_OK;
+    if (!note->passed)
+        result = cuda->cuda->event_create(&note->passed, CU_EVENT_NO_TIMING);
+    note->from = wait->from;
+    note->channel = wait->channel;
+    note->target = target;
+    if (!result)
+        result = cuda->cuda->event_record(note->passed, stream);
+    pthread_mutex_unlock(&cuda->rail_lock);
+    CHECK(comm, result, "an event behind a wait for a rail");
+    return TIDE_OK;
+}
+
+static tide_status wait_rail(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                             const tide_request *request, const tdi_block *wait,
+                             int64_t target)
+{
+    cuda_state *cuda = cuda_of(comm);
+    bool is_data = wait->channel == TIDE_CH_RAIL;
+    cuda_rail *rail =
+        is_data ? &cuda->flows[flow].data : &cuda->flows[flow].control;
+    const int64_t plain_target = target;
+    if (!is_data)
+        target = control_target(comm, request, wait, target);
+    int64_t count = target - (int64_t)rail->waited[wait->from];
+    nccl_wait asked = {.count = (int)count, .peer = (int)wait->from};
+    cu_stream stream;
+    if (count <= 0)
+        return TIDE_OK;
+    rail->waited[wait->from] = (uint64_t)target;
+    TDI_TRY(tdi_cuda_flush(comm, flow));
+    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
+    TDI_TRY(tdi_nccl_check(
+        cuda->nccl, cuda->nccl->wait_signal(1, &asked, rail->comm, stream),
+        comm->rank, "ncclWaitSignal"));
+    return note_rail_wait(comm, rail, wait, plain_target, stream);
+}
+
+tide_status tdi_cuda_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                          const tide_request *request, const tdi_block *wait,
+                          int64_t target)
+{
+    if (target <= 0)
+        return TIDE_OK;
+    if (cuda_over_rail(comm, wait->from))
+        return wait_rail(comm, flow, queue, request, wait, target);
+    return add_mem_op(
+        comm, flow, queue, CU_OP_WAIT_64,
+        cell_address(comm, comm->rank, flow, wait->channel, wait->from),
+        (uint64_t)target);
+}

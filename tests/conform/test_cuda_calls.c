@@ -1,0 +1,470 @@
+/*
+ * Calls on the cuda backend when a rank or a rail fails, ranks disagree, or the
+ * caller goes while work is queued: every rank gets a status in time that names
+ * the rank and what it waited for, and every communicator can be destroyed.
+ */
+#include "base/util.h"
+#include "support/calls.h"
+#include "support/check.h"
+#include "support/device.h"
+#include "support/ranks.h"
+#include "support/scenes.h"
+
+/* A rank that fails, and how. */
+typedef struct failing {
+    uint32_t local_size;
+    uint32_t hurt;  /* the rank */
+    uint32_t calls; /* that go well before; not known if UINT32_MAX */
+    bool away;      /* it stops calling until the others are through */
+    bool leaves;    /* it destroys its communicator instead */
+    bool at_once;   /* seen before the deadline */
+    bool either;    /* of a rail is to blame: nobody can tell which end it is */
+} failing;
+
+static atomic_uint over;
+
+static tide_comm *make_comm(const tide_bootstrap *bootstrap,
+                            uint32_t local_size, uint32_t timeout_ms)
+{
+    tide_comm *comm;
+    tide_comm_config config = {.backend = "cuda",
+                               .local_size = local_size,
+                               .timeout_ms = timeout_ms,
+                               .arena_bytes = 8 << 20};
+    CHECK_OK(tide_comm_create(bootstrap, &config, &comm));
+    return comm;
+}
+
+static tide_status make_call(tide_group *group, uint32_t rank, uint32_t call)
+{
+    return call % 2 ? call_reduce(group, rank, call)
+                    : call_gather(group, rank, call);
+}
+
+/* Waits until the others have met the fault. */
+static void stay_away(const tide_bootstrap *bootstrap)
+{
+    while (over < bootstrap->ranks - 1)
+        ranks_nap(1);
+}
+
+static atomic_uint named;
+
+static void somebody_named_it(void *context)
+{
+    (void)context;
+    CHECK_INT(named, >=, 1);
+}
+
+/* Does the last message blame that rank? */
+static bool blames(uint32_t rank, uint32_t culprit)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "rank %u: rank %u ", rank, culprit);
+    return strstr(tide_last_error(), name) ||
+           (rank == culprit &&
+            strstr(tide_last_error(), "a peer has waited for this rank"));
+}
+
+static void check_message(const failing *f, uint32_t rank, uint32_t count)
+{
+    uint32_t other = (f->hurt + f->local_size) % count;
+    bool right = blames(rank, f->hurt) || (f->either && blames(rank, other));
+    named += right && strstr(tide_last_error(), "waits for");
+    if (!right && rank != f->hurt)
+        CHECK_FAIL("rank %u: \"%s\" does not blame rank %u", rank,
+                   tide_last_error(), f->hurt);
+}
+
+static int call_until_it_fails(const tide_bootstrap *bootstrap, void *context)
+{
+    const failing *f = context;
+    uint32_t rank = bootstrap->rank, call = 0;
+    tide_status status = TIDE_OK;
+    uint64_t start = 0, took;
+    device_open((int)rank);
+    tide_comm *comm =
+        make_comm(bootstrap, f->local_size,
+                  f->at_once ? RANKS_FOREVER_MS : RANKS_DEADLINE_MS);
+    tide_group *group = call_group(comm, 8192, "layer");
+    for (; !status; call++) {
+        if (rank == f->hurt && call == f->calls && f->leaves) {
+            tide_group_free(group);
+            tide_comm_destroy(comm);
+            stay_away(bootstrap);
+            return 0;
+        }
+        if (rank == f->hurt && call == f->calls && f->away)
+            stay_away(bootstrap);
+        start = tdi_now_ms();
+        status = make_call(group, rank, call);
+        CHECK_INT(call, <, 1000);
+    }
+    took = tdi_now_ms() - start;
+    over++;
+    CHECK_STATUS(status, TIDE_ERR_PEER);
+    CHECK_INT(took, <, RANKS_DEADLINE_MS + RANKS_SLACK_MS);
+    if (f->calls != UINT32_MAX)
+        CHECK_INT(call, ==, f->calls + 1);
+    check_message(f, rank, bootstrap->ranks);
+    CHECK_STATUS(call_gather(group, rank, call), TIDE_ERR_ABORTED);
+    CHECK_STATUS(call_reduce(group, rank, call), TIDE_ERR_ABORTED);
+    device_settle();
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    return 0;
+}
+
+/* Late, but in time. */
+static int call_late(const tide_bootstrap *bootstrap, void *context)
+{
+    device_open((int)bootstrap->rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, 8 * RANKS_DEADLINE_MS);
+    tide_group *group = call_group(comm, 100, "layer");
+    for (uint32_t call = 0; call < 6; call++) {
+        if (call % bootstrap->ranks == bootstrap->rank)
+            ranks_nap(100);
+        CHECK_OK(make_call(group, bootstrap->rank, call));
+    }
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_close();
+    return 0;
+}
+
+/* --- Ranks that disagree -------------------------------------------------- */
+
+typedef struct quarrel {
+    uint32_t local_size;
+    bool kinds; /* a gather here, a reduction there; else another group */
+} quarrel;
+
+static atomic_uint ready;
+
+static int disagree(const tide_bootstrap *bootstrap, void *context)
+{
+    const quarrel *q = context;
+    uint32_t rank = bootstrap->rank;
+    bool odd = rank == bootstrap->ranks - 1;
+    char name[32];
+    device_open((int)rank);
+    tide_comm *comm = make_comm(bootstrap, q->local_size, RANKS_FOREVER_MS);
+    tide_group *a = call_group(comm, 256, "first");
+    tide_group *b = call_group(comm, 260, "second");
+    CHECK_OK(call_gather(a, rank, 0));
+    ranks_arrive(&ready, bootstrap->ranks); /* or it may be in that call yet */
+    uint64_t start = tdi_now_ms();
+    tide_status status = odd && q->kinds ? call_reduce(a, rank, 1)
+                                         : call_gather(odd ? b : a, rank, 1);
+    CHECK_STATUS(status, TIDE_ERR_MISMATCH);
+    CHECK_INT(tdi_now_ms() - start, <, RANKS_SLACK_MS);
+    snprintf(name, sizeof(name), "rank %u ", bootstrap->ranks - 1);
+    named += strstr(tide_last_error(), name) &&
+             strstr(tide_last_error(), "first") &&
+             strstr(tide_last_error(), q->kinds ? "first" : "second");
+    CHECK_STATUS(call_gather(a, rank, 2), TIDE_ERR_ABORTED);
+    device_settle();
+    tide_group_free(a);
+    tide_group_free(b);
+    tide_comm_destroy(comm);
+    return 0;
+}
+
+/* --- Aborts --------------------------------------------------------------- */
+
+static int abort_others(const tide_bootstrap *bootstrap, void *context)
+{
+    uint32_t rank = bootstrap->rank;
+    device_open((int)rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 256, "layer");
+    CHECK_OK(call_gather(group, rank, 0));
+    CHECK_OK(call_reduce(group, rank, 1));
+    uint64_t start = tdi_now_ms();
+    if (rank == 1) {
+        ranks_nap(200); /* the others wait by now */
+        tide_comm_abort(comm);
+    }
+    CHECK_STATUS(call_gather(group, rank, 2), TIDE_ERR_ABORTED);
+    CHECK_INT(tdi_now_ms() - start, <, RANKS_SLACK_MS);
+    CHECK_STATUS(call_reduce(group, rank, 3), TIDE_ERR_ABORTED);
+    device_settle();
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    return 0;
+}
+
+/* A call that all have started, then an abort with its work still queued. */
+static int abort_under_way(const tide_bootstrap *bootstrap, void *context)
+{
+    uint32_t rank = bootstrap->rank;
+    call_reduction made[4];
+    device_open((int)rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 8192, "layer");
+    for (uint32_t call = 0; call < TDI_COUNT(made); call++)
+        CHECK_OK(call_reduce_start(group, rank, call, NULL, &made[call]));
+    tide_comm_abort(comm);
+    for (uint32_t call = 0; call < TDI_COUNT(made); call++)
+        CHECK_STATUS(call_reduce_end(&made[call]), TIDE_ERR_ABORTED);
+    device_settle();
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    return 0;
+}
+
+/* --- The end -------------------------------------------------------------- */
+
+/* Requests are freed, the group and the communicator go, and only then does
+ * the host look: the results are right all the same. */
+static int go_with_work_queued(const tide_bootstrap *bootstrap, void *context)
+{
+    uint32_t rank = bootstrap->rank;
+    call_reduction made[3];
+    device_open((int)rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 4096, "layer");
+    for (uint32_t call = 0; call < TDI_COUNT(made); call++) {
+        CHECK_OK(call_reduce_start(group, rank, call, NULL, &made[call]));
+        CHECK_OK(tide_stream_wait(made[call].request, TIDE_PHASE_DONE,
+                                  device_stream()));
+        CHECK_OK(tide_stream_wait(made[call].request, TIDE_PHASE_READS,
+                                  device_stream()));
+        CHECK_OK(tide_request_free(made[call].request));
+    }
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_place.sync();
+    device_close();
+    return 0;
+}
+
+/* The process ends with everything still there. */
+static int exit_with_work_queued(const tide_bootstrap *bootstrap, void *context)
+{
+    call_reduction made;
+    device_open((int)bootstrap->rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 4096, "layer");
+    CHECK_OK(call_reduce_start(group, bootstrap->rank, 0, NULL, &made));
+    return 0;
+}
+
+/* --- Memory --------------------------------------------------------------- */
+
+/* With push landing a storage that peers cannot write is a local error, and
+ * nothing has happened. */
+static int push_outside(const tide_bootstrap *bootstrap, void *context)
+{
+    tide_plan_options push = {.coll = TIDE_ALL_GATHER, .push = 1};
+    tide_request *request;
+    void *shard, *inside;
+    (void)context;
+    device_open((int)bootstrap->rank);
+    tide_comm *comm = make_comm(bootstrap, 0, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 64, "layer");
+    CHECK_OK(tide_group_set_options(group, &push));
+    void *outside = device_place.take(64 * 16);
+    CHECK_OK(tide_memory_take(comm, 64 * 16, &inside));
+    CHECK_OK(tide_all_gather_begin(group, &shard, &request));
+    CHECK_STATUS(tide_all_gather_start(request, &outside, device_stream()),
+                 TIDE_ERR_INVALID);
+    CHECK_TEXT(tide_last_error(), "parameter 0");
+    CHECK_TEXT(tide_last_error(), "tide_memory_take");
+    CHECK_OK(tide_all_gather_start(request, &inside, device_stream()));
+    CHECK_OK(tide_wait(request, TIDE_PHASE_DONE));
+    CHECK_OK(tide_request_free(request));
+    CHECK_OK(tide_memory_give(comm, inside));
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_place.sync();
+    device_place.give(outside);
+    device_close();
+    return 0;
+}
+
+/* Gradients that do not fit: a status on every rank, and smaller calls go on
+ * or say that they cannot. */
+static int fill_the_arena(const tide_bootstrap *bootstrap, void *context)
+{
+    uint32_t rank = bootstrap->rank;
+    void *memory;
+    (void)context;
+    device_open((int)rank);
+    tide_comm *comm = make_comm(bootstrap, 0, RANKS_FOREVER_MS);
+    tide_group *small = call_group(comm, 256, "small");
+    CHECK_OK(call_reduce(small, rank, 0));
+    CHECK_STATUS(tide_memory_take(comm, 64 << 20, &memory), TIDE_ERR_MEMORY);
+    tide_group *large = call_group(comm, 1 << 20, "large");
+    CHECK_STATUS(call_reduce(large, rank, 1), TIDE_ERR_MEMORY);
+    CHECK_TEXT(tide_last_error(), "arena");
+    tide_group_free(large);
+    tide_group_free(small);
+    tide_comm_destroy(comm);
+    return 0;
+}
+
+/* Each call's data has its own stamp: what a signal lets through too early is
+ * the last call's. */
+static int call_often(const tide_bootstrap *bootstrap, void *context)
+{
+    device_open((int)bootstrap->rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 41, "layer");
+    for (uint32_t call = 0; call < 300; call++)
+        CHECK_OK(make_call(group, bootstrap->rank, call));
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_close();
+    return 0;
+}
+
+/* --- Streams -------------------------------------------------------------- */
+
+static int call_default_stream(const tide_bootstrap *bootstrap, void *context)
+{
+    device_open_default((int)bootstrap->rank);
+    tide_comm *comm =
+        make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 333, "layer");
+    call_polls = 1; /* the same for all ranks of this process */
+    for (uint32_t call = 0; call < 8; call++)
+        CHECK_OK(make_call(group, bootstrap->rank, call));
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_close();
+    return 0;
+}
+
+#define FAILING(...)                                                           \
+    (void *)&(const failing)                                                   \
+    {                                                                          \
+        __VA_ARGS__                                                            \
+    }
+#define NODES(size)                                                            \
+    (void *)&(const uint32_t)                                                  \
+    {                                                                          \
+        size                                                                   \
+    }
+
+static const scene scenes[] = {
+    {.name = "a put never arrives",
+     .ranks = 2,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 1, .hurt = 0, .calls = 0, .either = true),
+     .after = somebody_named_it,
+     .settings = {"FAKE_FAULT", "put_lost", "FAKE_FAULT_RANK", "0"}},
+    {.name = "a later put never arrives",
+     .ranks = 4,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 2, .hurt = 3, .calls = UINT32_MAX,
+                        .either = true),
+     .after = somebody_named_it,
+     .settings = {"FAKE_FAULT", "put_lost", "FAKE_FAULT_RANK", "3",
+                  "FAKE_FAULT_AFTER", "3"}},
+    {.name = "a signal of a put is lost",
+     .ranks = 2,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 1, .hurt = 1, .calls = UINT32_MAX,
+                        .either = true),
+     .after = somebody_named_it,
+     .settings = {"FAKE_FAULT", "signal_lost", "FAKE_FAULT_RANK", "1",
+                  "FAKE_FAULT_AFTER", "3"}},
+    {.name = "a rank stays away at first",
+     .ranks = 3,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 3, .hurt = 1, .calls = 0, .away = true)},
+    {.name = "a rank stays away later",
+     .ranks = 4,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 4, .hurt = 2, .calls = 5, .away = true)},
+    {.name = "a rank of another node stays away",
+     .ranks = 4,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 2, .hurt = 3, .calls = 2, .away = true)},
+    {.name = "a rank leaves early",
+     .ranks = 3,
+     .body = call_until_it_fails,
+     .context = FAILING(.local_size = 3, .hurt = 0, .calls = 3, .leaves = true,
+                        .at_once = true)},
+    {.name = "ranks are late",
+     .ranks = 3,
+     .body = call_late,
+     .context = NODES(3)},
+    {.name = "ranks of other nodes are late",
+     .ranks = 4,
+     .body = call_late,
+     .context = NODES(2)},
+    {.name = "another group",
+     .ranks = 3,
+     .body = disagree,
+     .after = somebody_named_it,
+     .context = (void *)&(const quarrel){.local_size = 3}},
+    {.name = "another group on another node",
+     .ranks = 4,
+     .body = disagree,
+     .after = somebody_named_it,
+     .context = (void *)&(const quarrel){.local_size = 2}},
+    {.name = "another kind of call",
+     .ranks = 2,
+     .body = disagree,
+     .after = somebody_named_it,
+     .context = (void *)&(const quarrel){.local_size = 2, .kinds = true}},
+    {.name = "abort while others wait",
+     .ranks = 3,
+     .body = abort_others,
+     .context = NODES(3)},
+    {.name = "abort while other nodes wait",
+     .ranks = 4,
+     .body = abort_others,
+     .context = NODES(2)},
+    {.name = "abort with work queued",
+     .ranks = 3,
+     .body = abort_under_way,
+     .context = NODES(3)},
+    {.name = "abort with work queued over rails",
+     .ranks = 4,
+     .body = abort_under_way,
+     .context = NODES(2)},
+    {.name = "go with work queued",
+     .ranks = 3,
+     .body = go_with_work_queued,
+     .context = NODES(3)},
+    {.name = "go with work queued over rails",
+     .ranks = 4,
+     .body = go_with_work_queued,
+     .context = NODES(2)},
+    {.name = "exit with work queued",
+     .ranks = 4,
+     .body = exit_with_work_queued,
+     .context = NODES(2)},
+    {.name = "push into memory out of reach", .ranks = 3, .body = push_outside},
+    {.name = "the arena is full", .ranks = 2, .body = fill_the_arena},
+    {.name = "300 calls", .ranks = 3, .body = call_often, .context = NODES(3)},
+    {.name = "300 calls over rails",
+     .ranks = 4,
+     .body = call_often,
+     .context = NODES(2),
+     .settings = {"FAKE_LSA_SIZE", "2"}},
+    {.name = "the default stream",
+     .ranks = 4,
+     .body = call_default_stream,
+     .context = NODES(4)},
+    {.name = "the default stream over rails",
+     .ranks = 4,
+     .body = call_default_stream,
+     .context = NODES(2)},
+};
+
+int main(void)
+{
+    device_use_fakes(TIDE_FAKE_FOLDER);
+    scenes_play(scenes, TDI_COUNT(scenes));
+    return 0;
+}
