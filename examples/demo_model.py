@@ -16,6 +16,7 @@ class ModelConfig:
     kv_heads: int = 4
     hidden: int = 1536
     sequence: int = 128
+    qk_norm: bool = False  # as in Qwen3: queries and keys are normalised
 
     @property
     def head_dim(self) -> int:
@@ -48,10 +49,14 @@ class Attention(nn.Module):
         self.key = nn.Linear(config.dim, kv_dim, bias=False)
         self.value = nn.Linear(config.dim, kv_dim, bias=False)
         self.out = nn.Linear(config.dim, config.dim, bias=False)
+        norm = nn.RMSNorm if config.qk_norm else nn.Identity
+        self.query_norm = norm(config.head_dim)
+        self.key_norm = norm(config.head_dim)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        query = rotate(self.split_heads(self.query(x)), table)
-        key = rotate(self.split_heads(self.key(x)), table)
+        query = self.query_norm(self.split_heads(self.query(x)))
+        key = self.key_norm(self.split_heads(self.key(x)))
+        query, key = rotate(query, table), rotate(key, table)
         value = self.split_heads(self.value(x))
         mixed = F.scaled_dot_product_attention(
             query, key, value, is_causal=True, enable_gqa=True

@@ -1,8 +1,11 @@
-"""tide in an FSDP2 script of your own. On CPU, from the root of the tree:
+"""tide in an FSDP2 script of your own. On the CPU or on GPUs, from the root of
+the tree:
 
 PYTHONPATH=build/python build/venv/bin/torchrun --nproc-per-node 4 \\
     examples/minimal.py
 """
+
+import os
 
 import tide.fsdp
 import torch
@@ -11,10 +14,22 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 
+def start() -> str:
+    """Joins the other ranks; the type of the device."""
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo")
+        return "cpu"
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local % torch.cuda.device_count())
+    dist.init_process_group("nccl")
+    return "cuda"
+
+
 def main() -> None:
-    dist.init_process_group("gloo")
+    device = start()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+    model.to(device)
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
@@ -22,7 +37,7 @@ def main() -> None:
     tide.fsdp.enable(model)  # the one line that changes
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    inputs = torch.randn(32, 64)
+    inputs = torch.randn(32, 64, device=device)
     for _ in range(10):
         loss = (model(inputs) - inputs).square().mean()
         loss.backward()

@@ -8,6 +8,7 @@ whether one must be made.
 import atexit
 import contextlib
 import datetime
+import functools
 import os
 import platform
 import weakref
@@ -19,10 +20,14 @@ import torch
 import torch.distributed as dist
 
 from tide import _tide
-from tide.errors import PEER, add_context, make_error
+from tide._fsdp import arena
+from tide._fsdp.reserve import Reserve
+from tide.errors import MEMORY, PEER, add_context, make_error
 
 # Reduce-scatters whose gradients peers may still be reading.
 MAX_PARKED = 2
+
+HOST = torch.device("cpu")
 
 
 def deadline_ms() -> int:
@@ -38,15 +43,28 @@ class Communicator:
     """A native communicator and the reduce-scatters it still has to finish.
 
     ``native`` is the _tide.Comm, ``ranks`` the global ranks, ``info`` what it
-    said when it was made.
+    said when it was made, ``device`` where its tensors are.
     """
 
-    def __init__(self, native: _tide.Comm, ranks: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        native: _tide.Comm,
+        ranks: tuple[int, ...],
+        device: torch.device = HOST,
+    ) -> None:
         self.native = native
         self.ranks = ranks
+        self.device = device
+        self.asked = 0  # bytes of the reserve, even if there was no room
+        self.reserve = Reserve(0, 0)
         self.info: dict[str, Any] = native.info()
         self.failed = False
         self._parked: deque[tuple[_tide.Request, Any, str]] = deque()
+
+    @functools.cached_property
+    def pool(self) -> arena.ArenaPool:
+        """torch memory from the arena; on a GPU only."""
+        return arena.ArenaPool(self.native, self.device)
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
@@ -89,6 +107,7 @@ class Communicator:
         """What it says now, or said last."""
         with contextlib.suppress(_tide.Error):
             self.info = self.native.info()
+        self.info["reserve_bytes"] = self.reserve.nbytes
         return self.info
 
     def close(self) -> None:
@@ -98,51 +117,111 @@ class Communicator:
             self.drain()
         self._parked.clear()
         self.failed = True
+        self.__dict__.pop("pool", None)  # and what it keeps of the arena
+        if self.reserve.nbytes:
+            self.native.memory_give(self.reserve.address)
+            self.reserve = Reserve(0, 0)
         self.native.close()
 
 
-# Ranks: the world they belong to, weakly, and their communicator.
-_kept: dict[tuple[int, ...], tuple[weakref.ref, Communicator]] = {}
+# Ranks and type of device: the world they belong to, weakly, and their
+# communicator. Those whose arenas were too small for a later model go on
+# serving the earlier one.
+_Key = tuple[tuple[int, ...], str]
+_kept: dict[_Key, tuple[weakref.ref, Communicator]] = {}
+_outgrown: list[Communicator] = []
 
 
-def get(group: dist.ProcessGroup) -> Communicator:
-    """The communicator of a process group's ranks. Collective over it.
+def get(
+    group: dist.ProcessGroup,
+    device: torch.device = HOST,
+    arena_bytes: int = 0,
+    reserve_bytes: int = 0,
+) -> Communicator:
+    """The communicator of a process group's ranks for tensors of a device,
+    with an arena of so many bytes at least (0: the default, on the host) and
+    so many of them reserved, if it has them. Collective over the group.
 
     Raises tide.Error: TIDE_ERR_UNSUPPORTED where no backend can serve these
     ranks, TIDE_ERR_PEER when one does not come, and as tide_comm_create.
     """
     ranks = tuple(dist.get_process_group_ranks(group))
-    world, kept = _kept.get(ranks, (None, None))
-    usable = (
-        kept is not None and not kept.failed and world() is dist.group.WORLD
+    world, kept = _kept.get((ranks, device.type), (None, None))
+    alive = kept is not None and not kept.failed and world() is dist.group.WORLD
+    enough = (
+        alive
+        and kept.info["arena_bytes"] >= arena_bytes
+        and kept.asked >= reserve_bytes
     )
     with naming(group, "tide communicator"):
-        votes = exchange(group, b"1" if usable else b"0")
-        if kept is not None and all(vote == b"1" for vote in votes):
+        votes = exchange(group, bytes([alive, enough]))
+        if kept is not None and all(vote == b"\1\1" for vote in votes):
             return kept
-        if kept is not None:
+        if kept is not None and all(vote[0] for vote in votes):
+            _outgrown.append(kept)
+        elif kept is not None:
             kept.close()
-        native = _tide.Comm(
-            group.rank(), len(ranks), lambda data: exchange(group, data)
-        )
-    made = Communicator(native, ranks)
-    _kept[ranks] = (weakref.ref(dist.group.WORLD), made)
+        made = _make(group, ranks, device, arena_bytes)
+        _set_aside(made, reserve_bytes)
+    _kept[ranks, device.type] = (weakref.ref(dist.group.WORLD), made)
     return made
+
+
+def _make(
+    group: dist.ProcessGroup,
+    ranks: tuple[int, ...],
+    device: torch.device,
+    arena_bytes: int,
+) -> Communicator:
+    def meet(data: bytes) -> list[bytes]:
+        return exchange(group, data)
+
+    if device.type == "cpu":
+        return Communicator(_tide.Comm(group.rank(), len(ranks), meet), ranks)
+    with torch.cuda.device(device):  # the native side takes the current one
+        native = _tide.Comm(
+            group.rank(),
+            len(ranks),
+            meet,
+            backend=device.type,
+            arena_bytes=arena_bytes,
+        )
+    return Communicator(native, ranks, device)
+
+
+def _set_aside(made: Communicator, nbytes: int) -> None:
+    """The arena is new: it has this room on every rank, or on none."""
+    made.asked = nbytes
+    if not nbytes:
+        return
+    try:
+        address = made.native.memory_take(nbytes)
+    except _tide.Error as error:
+        if error.status != MEMORY:
+            raise
+        return
+    made.reserve = Reserve(address, nbytes)
 
 
 def close_all() -> None:
     """Closes every communicator. Slots in use keep theirs until they go."""
-    while _kept:
-        _ranks, (_world, kept) = _kept.popitem()
+    for kept in _take_all():
         kept.close()
+
+
+def _take_all() -> Iterator[Communicator]:
+    while _kept:
+        _key, (_world, kept) = _kept.popitem()
+        yield kept
+    while _outgrown:
+        yield _outgrown.pop()
 
 
 @atexit.register
 def _leave_all() -> None:
     """At the end of the process peers see at once that it has gone, and, if
     it goes in the middle of a call, that the call fails."""
-    while _kept:
-        _ranks, (_world, kept) = _kept.popitem()
+    for kept in _take_all():
         kept.native.leave()
 
 
@@ -166,13 +245,13 @@ def exchange(group: dist.ProcessGroup, data: bytes) -> list[bytes]:
 
     Raises tide.Error, TIDE_ERR_PEER, when a rank does not come in time.
     """
+    device = _exchange_device(group)
     try:
-        lengths = _gather(group, torch.tensor([len(data)]))
+        lengths = _gather(group, torch.tensor([len(data)], device=device))
         longest = max(int(length) for length in lengths)
-        padded = data.ljust(max(longest, 1), b"\0")
-        parts = _gather(
-            group, torch.frombuffer(bytearray(padded), dtype=torch.uint8)
-        )
+        padded = bytearray(data.ljust(max(longest, 1), b"\0"))
+        whole = torch.frombuffer(padded, dtype=torch.uint8)
+        parts = _gather(group, whole.to(device))
     except RuntimeError as error:
         seconds = deadline_ms() / 1000
         text = f"the ranks did not meet within {seconds:g} s ({error})"
@@ -181,6 +260,14 @@ def exchange(group: dist.ProcessGroup, data: bytes) -> list[bytes]:
         bytes(part.tolist())[: int(length)]
         for part, length in zip(parts, lengths, strict=True)
     ]
+
+
+def _exchange_device(group: dist.ProcessGroup) -> torch.device:
+    """Where tensors live that the group can exchange: the host, if it can."""
+    types = {device.type for device in group._device_types}
+    if "cpu" in types or not types:
+        return HOST
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _gather(

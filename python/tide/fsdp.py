@@ -16,7 +16,7 @@ from torch import nn
 
 from tide import comm as comms
 from tide import errors
-from tide._fsdp import agree, internals, patch, support
+from tide._fsdp import agree, arena, device, internals, patch, support
 from tide._fsdp.gather import TideAllGather
 from tide._fsdp.reduce import TideReduceScatter
 from tide._fsdp.report import (
@@ -26,6 +26,7 @@ from tide._fsdp.report import (
     Report,
     make_report,
 )
+from tide._fsdp.router import ROUTER
 from tide._fsdp.state import GroupState
 from tide._tide import Error
 
@@ -56,7 +57,8 @@ def enable(
     iterations. ``mode`` says where peers read gradients: "in_place", where
     autograd left them; "slot_reuse", in the memory of the resharded
     parameters, one local copy; "auto" takes in_place where the kernel lets
-    peers read. ``select(name)`` picks modules by name ("" names the root
+    peers read, and on a GPU where two groups of gradients fit the arena.
+    ``select(name)`` picks modules by name ("" names the root
     "(root)"); others stay stock.
 
     Raises ValueError for an unknown mode or a model without ``fully_shard``;
@@ -136,7 +138,11 @@ def _environment_problem() -> str | None:
 def _judge(state: GroupState, environment: str | None, select) -> None:
     """This rank's reasons against each collective of a group."""
     group = state.group
-    both = environment or support.group_problem(group)
+    both = (
+        environment
+        or support.group_problem(group)
+        or support.allocator_problem(group)
+    )
     if not both and select is not None and not select(state.name):
         both = "not selected"
     state.gather.problem = both or support.gather_problem(group)
@@ -148,13 +154,14 @@ def _by_shard_group(
 ) -> list[tuple[dist.ProcessGroup, list[GroupState]]]:
     """The process groups whose ranks have to agree, and what they share. Not
     those that no rank could serve, for reasons that all ranks see."""
-    found: dict[tuple[int, ...], tuple[dist.ProcessGroup, list]] = {}
+    found: dict[tuple, tuple[dist.ProcessGroup, list]] = {}
     for state in states:
         if support.group_problem(state.group) is not None:
             continue
         group = state.group.mesh_info.shard_process_group
         ranks = tuple(dist.get_process_group_ranks(group))
-        found.setdefault(ranks, (group, []))[1].append(state)
+        key = (ranks, state.group.device.type)
+        found.setdefault(key, (group, []))[1].append(state)
     return list(found.values())
 
 
@@ -165,17 +172,47 @@ def _connect(
     served = [s for s in states if not (s.gather.problem and s.reduce.problem)]
     if not served:
         return
+    demand = arena.demand_of([s.group for s in served], group.size())
+    where = served[0].group.device
+    asked = ()
+    if where.type != "cpu":
+        asked = (where, demand.total(mode), demand.reserve)
     try:
-        comm = comms.get(group)
+        comm = comms.get(group, *asked)
     except Error as error:
         if error.status != errors.UNSUPPORTED:
             raise
         for state in served:
             state.gather.problem = state.reduce.problem = str(error)
         return
-    chosen, reason = _choose_mode(mode, comm.info["reads_private"])
     for state in served:
-        state.comm, state.mode, state.mode_reason = comm, chosen, reason
+        state.comm, state.device = comm, device.get(where)
+    _set_modes(served, mode, demand)
+
+
+def _set_modes(
+    states: list[GroupState], mode: str, demand: arena.Demand
+) -> None:
+    """On the host the kernel decides for all, on a GPU the room in the arena
+    for each."""
+    info = states[0].comm.info
+    if not states[0].device.queued:
+        chosen = _choose_mode(mode, info["reads_private"])
+        for state in states:
+            state.mode, state.mode_reason = chosen
+        return
+    room = states[0].comm.reserve.nbytes
+    for state in states:
+        widest = arena.widest_gradient(state.group)
+        if widest > room and not state.reduce.problem:
+            state.reduce.problem = (
+                f"the arena has {room >> 20} MiB for a gradient of "
+                f"{widest >> 20} MiB; see TIDE_ARENA_MIB"
+            )
+        size = arena.unsharded_bytes(state.group)
+        state.mode, state.mode_reason = demand.choose(
+            mode, size, info["arena_bytes"]
+        )
 
 
 def _choose_mode(mode: str, reads_private: bool) -> tuple[str, str]:
@@ -187,7 +224,7 @@ def _choose_mode(mode: str, reads_private: bool) -> tuple[str, str]:
         reason = (
             "peers may not read this process's memory; gradients are copied"
         )
-        warnings.warn(f"tide: in_place: {reason}", stacklevel=4)
+        warnings.warn(f"tide: in_place: {reason}", stacklevel=5)
         return mode, reason
     return mode, "as asked"
 
@@ -205,6 +242,12 @@ def _attach(state: GroupState, dispatch: bool) -> None:
         group._all_gather_comm = TideAllGather(state)
         group._reduce_scatter_comm = TideReduceScatter(state)
         patch.install(state)
+        if (
+            state.device.queued
+            and state.mode == "in_place"
+            and not state.reduce.problem
+        ):
+            ROUTER.wrap(state)
 
 
 def _detach(state: GroupState) -> None:
@@ -213,6 +256,8 @@ def _detach(state: GroupState) -> None:
         group._all_gather_comm = internals.DefaultAllGather()
     if isinstance(group._reduce_scatter_comm, TideReduceScatter):
         group._reduce_scatter_comm = internals.DefaultReduceScatter()
+    if state.unwrap is not None:
+        state.unwrap()
     if state.comm is not None and not state.comm.failed:
         state.comm.drain()
     patch.remove(state)

@@ -1,7 +1,9 @@
 """Models whose unsharded values and gradients are known in advance."""
 
+import pytest
 import torch
 import torch.distributed as dist
+from tide._fsdp import internals
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -32,6 +34,19 @@ def shard(
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     fully_shard(model, mesh=mesh or world_mesh(), mp_policy=policy, **options)
     return model
+
+
+def needs(name: str):
+    """Skips a test on a torch whose FSDP2 modules have no such method."""
+    return pytest.mark.skipif(
+        not hasattr(FSDPModule, name), reason=f"this torch has no {name}"
+    )
+
+
+def group_of(module: FSDPModule):
+    """The only parameter group of a module itself."""
+    groups = internals.find_groups(module)
+    return next(g for _name, g in groups if module in g.modules)
 
 
 def modules(model: nn.Module) -> list[FSDPModule]:

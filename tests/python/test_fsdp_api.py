@@ -5,7 +5,15 @@ import tide.comm
 import tide.fsdp
 import torch
 import torch.distributed as dist
-from probes import Sum, modules, numbered, shard, world_mesh
+from probes import (
+    Sum,
+    group_of,
+    modules,
+    needs,
+    numbered,
+    shard,
+    world_mesh,
+)
 from tide._fsdp import patch, support
 from tide.errors import make_error
 from torch import nn
@@ -72,7 +80,7 @@ def run_alternating(mode):
 
 def check_stock_comms(model) -> None:
     for module in modules(model):
-        (group,) = module._get_fsdp_state()._fsdp_param_groups
+        group = group_of(module)
         assert type(group._all_gather_comm) is collectives.DefaultAllGather
         assert (
             type(group._reduce_scatter_comm) is collectives.DefaultReduceScatter
@@ -132,6 +140,7 @@ def run_conflicts():
     return first, second, refused
 
 
+@needs("set_symm_mem_for_comm")
 def test_conflicting_owners(pools):
     for first, second, refused in pools(2).run(run_conflicts):
         assert first[0] == "TIDE_ERR_INVALID"
@@ -155,7 +164,7 @@ def run_replaced_later():
     group = tide.fsdp.report(model).groups[0]
     assert (group.all_gather.calls, group.reduce_scatter.calls) == (0, 1)
     tide.fsdp.disable(model)
-    (fsdp_group,) = model._get_fsdp_state()._fsdp_param_groups
+    fsdp_group = group_of(model)
     assert type(fsdp_group._all_gather_comm) is UsersAllGather
 
 
@@ -323,7 +332,7 @@ def run_dropped(mode):
     assert torch.equal(model[0].weight, torch.full((5, 3), 2.0))
     calls = {g.name: g.all_gather.calls for g in tide.fsdp.report(model).groups}
     assert calls == {"(root)": 3, "0": 4}
-    storage = model[0]._get_fsdp_state()._fsdp_param_groups[0].fsdp_params[0]
+    storage = group_of(model[0]).fsdp_params[0]
     model[0].reshard()
     if mode == "in_place":
         assert storage.all_gather_outputs[0].untyped_storage().size() == 0
@@ -368,6 +377,7 @@ def run_reset(mode):
     )
 
 
+@needs("reset_iter_state")
 @pytest.mark.parametrize("mode", MODES)
 def test_iteration_that_failed(pools, mode):
     pools(2).run(run_reset, mode)

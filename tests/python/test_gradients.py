@@ -4,7 +4,15 @@ import pytest
 import tide.fsdp
 import torch
 import torch.distributed as dist
-from probes import Sum, full_grad, modules, numbered, shard, world_mesh
+from probes import (
+    Sum,
+    full_grad,
+    modules,
+    needs,
+    numbered,
+    shard,
+    world_mesh,
+)
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -148,6 +156,7 @@ def run_skipped_expert(zeros: bool, mode):
     return "ok", (full_grad(model.one.weight), full_grad(model.two.weight))
 
 
+@needs("set_reduce_scatter_unused_params")
 @pytest.mark.parametrize("mode", MODES)
 def test_skipped_expert_counts_as_zero_when_asked(pools, mode):
     for status, grads in pools(2).run(run_skipped_expert, True, mode):
@@ -336,6 +345,7 @@ def run_max_input_buffers(mode):
     assert tide.fsdp.report(model).groups[0].reduce_scatter.calls == 5
 
 
+@needs("set_reduce_scatter_max_input_buffers")
 @pytest.mark.parametrize("mode", MODES)
 def test_separate_group_and_more_buffers(pools, mode):
     pools(2).run(run_max_input_buffers, mode)

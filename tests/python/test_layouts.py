@@ -147,6 +147,10 @@ def test_uneven_on_another_dimension_is_refused(pools):
 # --- Dtypes (A12) -----------------------------------------------------------
 
 
+# FSDP2 of torch 2.11 makes every parameter require a gradient.
+SHARDS_INTEGERS = not torch.__version__.startswith("2.11.")
+
+
 def run_mixed(mode):
     """bf16 weights that train beside a frozen fp32 router and a byte table."""
     tensors = [
@@ -158,7 +162,11 @@ def run_mixed(mode):
         numbered(3, 3).bfloat16(),
         (numbered(3, 4) / 4).to(torch.float8_e4m3fn),
     ]
-    model = shard(Bag([t.clone() for t in tensors], frozen=(1, 6)))
+    frozen = [tensors[1], tensors[6]]
+    if not SHARDS_INTEGERS:
+        tensors = [t for t in tensors if t.is_floating_point()]
+    frozen = [i for i, t in enumerate(tensors) if any(t is f for f in frozen)]
+    model = shard(Bag([t.clone() for t in tensors], frozen=frozen))
     tide.fsdp.enable(model, mode)
     check_unsharded(model, tensors)
     check_gradients(model)

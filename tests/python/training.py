@@ -13,6 +13,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 from torch.utils.checkpoint import checkpoint
 
+DEVICE = "cpu"  # or "cuda", for the GPU tests
+
 
 @dataclass(frozen=True)
 class Case:
@@ -79,9 +81,9 @@ class Model(nn.Module):
 
 def make_mesh(case: Case):
     if not case.mesh:
-        return init_device_mesh("cpu", (dist.get_world_size(),))
+        return init_device_mesh(DEVICE, (dist.get_world_size(),))
     return init_device_mesh(
-        "cpu", case.mesh, mesh_dim_names=("replicate", "shard")
+        DEVICE, case.mesh, mesh_dim_names=("replicate", "shard")
     )
 
 
@@ -135,11 +137,13 @@ def _set_knobs(model: nn.Module, case: Case) -> None:
 
 
 def fill_from_meta(model: nn.Module) -> None:
-    model.to_empty(device="cpu")
+    model.to_empty(device=DEVICE)
     with torch.no_grad():
         for i, p in enumerate(model.parameters()):
             local = p.to_local()
-            values = torch.arange(local.numel(), dtype=torch.float32)
+            values = torch.arange(
+                local.numel(), dtype=torch.float32, device=DEVICE
+            )
             local.copy_(
                 torch.cos(values + i + dist.get_rank()).view_as(local) * 0.3
             )
@@ -196,7 +200,8 @@ def run_step(model, case: Case, step: int, optimizer) -> float:
 
 def make_input(step: int, micro: int, forward: int) -> torch.Tensor:
     seed = 1000 * step + 100 * micro + 10 * forward + dist.get_rank()
-    return torch.randn(5, 6, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(5, 6, generator=generator).to(DEVICE)
 
 
 def reshard(model) -> None:

@@ -4,7 +4,14 @@ internals   PyTorch's private names, in one place
 support     may this PyTorch, this parameter group be served, and if not why
 state       what tide keeps of one parameter group
 wire        parameters as tide sees them: (outer, rows, inner, dtype)
-memory      slots: storages whose memory comes and goes
+device      what differs between tensors of the host and of a GPU
+memory      on the host: slots, storages whose memory comes and goes
+landing     on a GPU: where all-gathers land and gradients are staged
+gates       memory that the host has given back and the GPU still uses
+arena       torch memory that peers can read; how much of it
+reserve     room there for gradients that are not
+router      gradients that are allocated there
+disturb     TIDE_DEBUG_DELAY: random delays, vacated memory is NaN
 gather      the all-gather
 reduce      the reduce-scatter
 patch       the four names that lead FSDP2 here

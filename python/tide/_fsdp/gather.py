@@ -3,19 +3,23 @@
 At unshard the local shards are cast and copied into tide's STAGE, once, and
 the collective starts; peers pull from there into the storages that FSDP2's
 parameters live in. The wait is where FSDP2 would copy out, so a prefetched
-group travels while the one before computes.
+group travels while the one before computes. On a GPU the copy runs in FSDP2's
+copy-in stream, and its all-gather stream holds the collective.
 """
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from tide._fsdp import agree, memory, support, wire
+from tide._fsdp import agree, support, wire
 from tide._fsdp.internals import AllGather, AllGatherResult, ShardedState
+from tide._fsdp.landing import Landing
+from tide._fsdp.memory import Home
+from tide._fsdp.router import ROUTER, in_backward
 from tide._fsdp.state import GroupState
 from tide._tide import Error
 from tide.errors import INVALID, make_error
@@ -49,24 +53,34 @@ class TideResult(AllGatherResult):
     completed and its parameters' memory is given back."""
 
     state: GroupState
-    request: Any
+    request: Any  # on the host
     params: list
+    finished: bool
 
     def finish(self) -> None:
+        """The work that follows finds the parameters complete."""
+        self.finished = True
+        if self.request is None:
+            self.state.device.current().wait_event(self.all_gather_event)
+            return
         request, self.request = self.request, None
         with self.state.comm.doing(self.state.describe("all-gather")):
             request.wait("done")
             request.close()
 
     def __del__(self) -> None:
-        request = getattr(self, "request", None)
-        if request is None:
+        if getattr(self, "finished", True):
             return
-        with contextlib.suppress(Error):  # the next call will raise it
-            request.close()
-        if not self.state.group.is_unsharded:
-            for param in self.params:
-                param.free_unsharded_param()
+        if self.request is not None:
+            with contextlib.suppress(Error):  # the next call will raise it
+                self.request.close()
+        if self.state.group.is_unsharded:
+            return
+        if self.request is None:
+            self.state.home.drop(self.params, self.all_gather_event)
+            return
+        for param in self.params:
+            param.free_unsharded_param()
 
 
 @dataclass
@@ -77,27 +91,52 @@ class GatherPlan:
     pieces: list[tuple[int, int]]  # offset, bytes
     numels: list[int]  # of a padded shard
     sizes: list[int]  # bytes of the storages
+    dtypes: list[torch.dtype]
+    nbytes: int  # of STAGE
+    kept: dict[int, list[torch.Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, group: Any) -> "GatherPlan":
+    def make(cls, group: Any, dtypes: list[torch.dtype]) -> "GatherPlan":
         layout = group.layout()
         return cls(
             group,
             [(p["shard_offset"], p["shard_bytes"]) for p in layout],
             [p["shard_elems"] for p in layout],
             [p["storage_bytes"] for p in layout],
+            dtypes,
+            group.shard_bytes,
         )
+
+    def targets(self, state: GroupState, request: Any) -> list[torch.Tensor]:
+        """Views of STAGE for the shards that are not empty, in their dtypes.
+        On a GPU STAGE has few addresses, and views are dear."""
+        address = state.device.stage_address(request)
+        if address not in self.kept:
+            raw = state.device.stage(request, self.nbytes)
+            views = [
+                raw[offset : offset + nbytes].view(dtype)
+                for dtype, (offset, nbytes) in zip(
+                    self.dtypes, self.pieces, strict=True
+                )
+                if nbytes
+            ]
+            if not address:
+                return views
+            self.kept[address] = views
+        return self.kept[address]
 
 
 def start_all_gather(stock, call: dict) -> AllGatherResult | None:
     """Replaces foreach_all_gather for groups whose comm is TideAllGather."""
     state: GroupState = call["all_gather_comm"].state
     started = time.perf_counter()
-    problem = state.gather.problem or _call_problem(state, call)
-    if problem:
-        return _start_stock(state, stock, call, problem, started)
-    with state.comm.doing(state.describe("all-gather")), torch.no_grad():
-        result = _start(state, call["fsdp_params"], call["async_op"])
+    ROUTER.reset_after_error()
+    with ROUTER.suspended():
+        problem = state.gather.problem or _call_problem(state, call)
+        if problem:
+            return _start_stock(state, stock, call, problem, started)
+        with state.comm.doing(state.describe("all-gather")), torch.no_grad():
+            result = _start(state, call)
     state.gather.seconds += time.perf_counter() - started
     return result
 
@@ -110,7 +149,8 @@ def finish_all_gather(stock, call: dict) -> None:
         result.finish()
         result.state.gather.seconds += time.perf_counter() - started
         return
-    stock(**call)
+    with ROUTER.suspended():
+        stock(**call)
     if isinstance(result, StockResult):
         result.state.gather.stock_seconds += time.perf_counter() - started
 
@@ -125,6 +165,8 @@ def _call_problem(state: GroupState, call: dict) -> str | None:
         outputs = param.all_gather_outputs
         if outputs and outputs[0].dtype != _gather_dtype(param):
             return "a parameter has changed its dtype"
+    if state.device.capturing():
+        return "in a CUDA graph capture"
     return None
 
 
@@ -144,26 +186,50 @@ def _gather_dtype(param) -> torch.dtype:
     return param.param_dtype or param._sharded_param_data.dtype
 
 
-def _start(state: GroupState, params: list, async_op: bool) -> TideResult:
+def _start(state: GroupState, call: dict) -> TideResult:
+    params, device = call["fsdp_params"], state.device
+    filling, stream = (
+        call["all_gather_copy_in_stream"],
+        call["all_gather_stream"],
+    )
+    plan = _plan(state, params)
+    _check_shards(params, plan)
+    request = plan.group.all_gather_begin()
+    device.await_phase(request, "free", filling)
+    device.delay(filling)
+    with device.on(filling):
+        _fill(plan.targets(state, request), params)
+    _open_storages(state, call, plan)
+    device.order(stream, filling)
+    device.delay(stream)
+    addresses = [param.all_gather_outputs[0].data_ptr() for param in params]
+    device.start(request, addresses, stream)
+    state.gather.calls += 1
+    state.gather.bytes += sum(plan.sizes)
+    if state.gather.plan is None:
+        state.gather.plan = plan.group.stats("all_gather")
+    return _make_result(state, request, plan, call)
+
+
+def _fill(targets: list[torch.Tensor], params: list) -> None:
+    """Casts the shards into STAGE: the one copy of the all-gather."""
+    shards = [param._sharded_param_data for param in params]
+    if targets:
+        torch._foreach_copy_(targets, [s for s in shards if s.numel()])
+
+
+def _plan(state: GroupState, params: list) -> GatherPlan:
     dtypes = [_gather_dtype(param) for param in params]
     key = tuple(
         wire.sharded_param(param._orig_size, param.fsdp_placement.dim, dtype)
         for param, dtype in zip(params, dtypes, strict=True)
     )
-    plan = state.plan("all-gather", key, GatherPlan.make)
-    _check_shards(state, params, plan)
-    _open_storages(state, params, plan, dtypes)
-    request = plan.group.all_gather_begin()
-    _fill(request.buffer, params, plan, dtypes)
-    request.start([param.all_gather_outputs[0].data_ptr() for param in params])
-    state.gather.calls += 1
-    state.gather.bytes += sum(plan.sizes)
-    if state.gather.plan is None:
-        state.gather.plan = plan.group.stats("all_gather")
-    return _make_result(state, request, params, plan, dtypes, async_op)
+    return state.plan(
+        ("all-gather", *dtypes), key, lambda g: GatherPlan.make(g, dtypes)
+    )
 
 
-def _check_shards(state: GroupState, params: list, plan: GatherPlan) -> None:
+def _check_shards(params: list, plan: GatherPlan) -> None:
     for param, numel in zip(params, plan.numels, strict=True):
         found = param._sharded_param_data.numel()
         if found != numel:
@@ -174,46 +240,56 @@ def _check_shards(state: GroupState, params: list, plan: GatherPlan) -> None:
             raise make_error(INVALID, text)
 
 
-def _open_storages(state, params, plan: GatherPlan, dtypes: list) -> None:
+def _open_storages(state: GroupState, call: dict, plan: GatherPlan) -> None:
     """Gives every parameter the memory that its shards land in."""
-    ranks = len(state.comm.ranks)
+    params, stream = call["fsdp_params"], call["all_gather_stream"]
+    if state.device.queued:
+        if state.home is None:
+            state.group._tide_home = Landing(state.device, state.group)
+        state.home.move(state.comm, state.mode == "slot_reuse")
+        slot = state.home.is_slot
+        ahead = not call["async_op"] and (slot or not in_backward())
+        state.home.open(params, plan, stream, ahead)
+        return
     fresh = not any(param.all_gather_outputs for param in params)
     if fresh and state.mode == "slot_reuse":
-        home = memory.Home(state.comm, params, plan.sizes, dtypes)
+        home = Home(state.comm, params, plan.sizes, plan.dtypes)
         home.wrap_post_backward(state.group)
         state.group._tide_home = home
-    for param, numel, dtype in zip(params, plan.numels, dtypes, strict=True):
+    ranks = len(state.comm.ranks)
+    for param, numel, dtype in zip(
+        params, plan.numels, plan.dtypes, strict=True
+    ):
         param.init_all_gather_outputs([numel], [dtype], ranks, param.device)
         param.alloc_all_gather_outputs()
 
 
-def _fill(buffer, params: list, plan: GatherPlan, dtypes: list) -> None:
-    """Casts the shards into STAGE: the one copy of the all-gather."""
-    if not buffer:
-        return
-    raw = torch.frombuffer(buffer, dtype=torch.uint8)
-    targets, sources = [], []
-    for param, dtype, (offset, nbytes) in zip(
-        params, dtypes, plan.pieces, strict=True
-    ):
-        if nbytes:
-            targets.append(raw[offset : offset + nbytes].view(dtype))
-            sources.append(param._sharded_param_data)
-    torch._foreach_copy_(targets, sources)
+def _landed(state: GroupState, request: Any, call: dict) -> Any:
+    """The event of a GPU's all-gather; the host keeps the request for it."""
+    device, stream = state.device, call["all_gather_stream"]
+    if not device.queued:
+        return None
+    if call["async_op"]:  # the stream is the compute stream, and goes on
+        stream = device.landed
+    device.await_phase(request, "done", stream)
+    request.close()
+    return stream.record_event()
 
 
-def _make_result(state, request, params, plan, dtypes, async_op) -> TideResult:
+def _make_result(state, request, plan: GatherPlan, call: dict) -> TideResult:
     known = {
-        "all_gather_output": torch.empty(0),
-        "all_gather_event": None,
-        "all_gather_work": request if async_op else None,
-        "param_all_gather_input_dtypes": [[dtype] for dtype in dtypes],
+        "all_gather_output": state.device.empty(),
+        "all_gather_event": _landed(state, request, call),
+        "all_gather_work": request if call["async_op"] else None,
+        "param_all_gather_input_dtypes": [[dtype] for dtype in plan.dtypes],
         "param_all_gather_input_numels": [[numel] for numel in plan.numels],
         "all_gather_input_split_sizes": list(plan.numels),
     }
-    for field in AllGatherResult._fields:
-        if field not in AllGatherResult._field_defaults:
-            known.setdefault(field, None)
+    for field_name in AllGatherResult._fields:
+        if field_name not in AllGatherResult._field_defaults:
+            known.setdefault(field_name, None)
     result = TideResult(**known)
-    result.state, result.request, result.params = state, request, list(params)
+    result.state, result.params = state, list(call["fsdp_params"])
+    result.request = None if state.device.queued else request
+    result.finished = False
     return result

@@ -35,6 +35,8 @@ def storage_tensor(raw: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 class Home:
     """One slot that holds the unsharded storages of a parameter group."""
 
+    is_slot = True
+
     def __init__(
         self, comm, params: list, sizes: list[int], dtypes: list
     ) -> None:
@@ -106,12 +108,14 @@ class Home:
             )
         )
 
-    def stage(self, params: list, grads: list[torch.Tensor]) -> list[int]:
-        """Copies each gradient to its parameter's memory; the addresses."""
+    def stage(
+        self, params: list, grads: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Copies of the gradients, each in its parameter's memory."""
         self._occupy()
-        addresses = []
+        staged = []
         for param, grad in zip(params, grads, strict=True):
             raw = self._raw[self._index[id(param)]][: grad.nbytes]
-            raw.view(grad.dtype).copy_(grad.reshape(-1))
-            addresses.append(raw.data_ptr())
-        return addresses
+            staged.append(raw.view(grad.dtype))
+            staged[-1].copy_(grad.reshape(-1))
+        return staged

@@ -3,7 +3,8 @@
 Stock foreach_reduce keeps its work: divide factors, the HSDP all-reduce,
 hooks, accumulation. Only its packed input is gone. `allocate` returns an
 empty tensor that carries a ticket, the copy-in puts the gradients into the
-ticket, and the collective reads them from there.
+ticket, and the collective reads them from there. FSDP2 keeps the ticket until
+its reduce-scatter's event, so on a GPU gradients live just as long as that.
 """
 
 import time
@@ -16,6 +17,7 @@ from torch.autograd import Variable
 
 from tide._fsdp import support, wire
 from tide._fsdp.internals import ReduceScatter
+from tide._fsdp.router import ROUTER
 from tide._fsdp.state import GroupState
 from tide.errors import INVALID, make_error
 
@@ -65,12 +67,14 @@ class ReduceCall:
 
     state: GroupState
     params: list
-    group: Any  # the tide group of these gradients
+    key: tuple  # of their gradients
+    group: Any  # the tide group of these
     ranks: int
     grad_dtype: torch.dtype
     divide_factor: float | None
-    addresses: list[int] | None = None
-    keep: list[torch.Tensor] | None = None
+    keep: list[torch.Tensor] | None = None  # gradients that are read in place
+    staged: list[torch.Tensor] | None = None  # or their copies in the slot
+    copied: Any = None  # the event after which those are complete, on a GPU
     allocations: int = 0
 
     @property
@@ -103,31 +107,93 @@ class ReduceCall:
             and home is not None
             and home.can_stage(state.comm, self.params, grads)
         ):
-            self.addresses = home.stage(self.params, grads)
+            self.staged = home.stage(self.params, grads)
+            if state.device.queued:
+                self.copied = state.device.current().record_event()
             state.reduce.slot_calls += 1
         else:
-            self.addresses = [grad.data_ptr() for grad in grads]
             self.keep = grads
 
     def run(self, output: torch.Tensor, ticket: torch.Tensor, op) -> None:
-        if (
-            getattr(ticket, "_tide_call", None) is not self
-            or not self.addresses
-        ):
+        grads = self.staged or self.keep
+        if getattr(ticket, "_tide_call", None) is not self or not grads:
             raise make_error(INVALID, "FSDP2 reduces something else")
-        comm, what = self.state.comm, self.state.describe("reduce-scatter")
+        what = self.state.describe("reduce-scatter")
+        run = self._queue if self.state.device.queued else self._complete
+        run(what, grads, output, self._scale(op))
+
+    def _complete(self, what: str, grads: list, output, scale: float) -> None:
+        """On the host: returns with the output complete."""
+        comm = self.state.comm
         comm.make_room()
         with comm.doing(what):
-            request = self.group.reduce_scatter(
-                self.addresses,
-                wire.dtype_name(self.grad_dtype),
-                output.data_ptr(),
-                wire.dtype_name(output.dtype),
-                self._scale(op),
+            addresses = [grad.data_ptr() for grad in grads]
+            request = self._start(
+                self.group, addresses, output.data_ptr(), output, scale, None
             )
             comm.park(request, self.keep, what)
             request.wait("done")
         _drain_after_backward(comm)
+
+    def _queue(self, what: str, grads: list, output, scale: float) -> None:
+        """On a GPU: in FSDP2's reduce-scatter stream, the current one. What
+        follows there runs after peers have read the gradients."""
+        device, comm = self.state.device, self.state.comm
+        stream, out = device.current(), output.data_ptr()
+        device.delay(stream)
+        with comm.doing(what):
+            for part in comm.reserve.chunks(grads):
+                group = self._group_of(part, len(grads))
+                addresses, spans, copied = comm.reserve.bring_in(
+                    device, comm.native, grads[part], stream
+                )
+                request = self._start(
+                    group, addresses, out, output, scale, stream
+                )
+                device.await_phase(request, "reads", stream)
+                read = stream.record_event()
+                device.vacate(spans, read)
+                device.await_phase(request, "done", stream)
+                request.close()
+                out += group.out_elems * output.dtype.itemsize
+                self.state.reduce.staged_bytes += copied
+            if self.staged is not None:
+                self.state.home.unstage(self.staged, read)
+
+    def _group_of(self, part: slice, count: int) -> Any:
+        """The tide group of some of the gradients, one after the other."""
+        if part == slice(0, count):
+            return self.group
+        key = self.key[part]
+        return self.state.plan("reduce-scatter", key, lambda made: made)
+
+    def _start(
+        self, group, addresses: list[int], out: int, output, scale, stream
+    ) -> Any:
+        arguments = (
+            addresses,
+            wire.dtype_name(self.grad_dtype),
+            out,
+            wire.dtype_name(output.dtype),
+            scale,
+        )
+        return self.state.device.reduce(group, arguments, stream)
+
+    def __del__(self) -> None:
+        """In the debug mode, gradients that are let go become NaN."""
+        device = self.state.device
+        if self.keep and device.queued and device.disturber.on:
+            with torch.no_grad():
+                for grad in self.keep:
+                    grad.fill_(torch.nan)
+
+    def release(self, result: tuple) -> tuple:
+        """FSDP2 lets the compute stream wait for the second item, the event
+        of the reduce-scatter, before it lets the gradients go. Copies in the
+        slot have gates of their own, and the gradients are free already."""
+        if self.copied is None:
+            return result
+        return (result[0], self.copied, *result[2:])
 
     def _scale(self, op) -> float:
         if op == ReduceOp.AVG:
@@ -142,15 +208,16 @@ def reduce(stock, call: dict):
     comm: TideReduceScatter = call["reduce_scatter_comm"]
     state = comm.state
     _settle_dtypes(call)
-    problem = state.reduce.problem or _call_problem(state, call)
-    if problem:
-        state.go_stock(state.reduce, problem)
-        return _reduce_stock(stock, call, comm)
-    comm.call = _announce(state, call)
-    try:
-        return stock(**call)
-    finally:
-        comm.end_call()
+    with ROUTER.suspended():
+        problem = state.reduce.problem or _call_problem(state, call)
+        if problem:
+            state.go_stock(state.reduce, problem)
+            return _reduce_stock(stock, call, comm)
+        ours = comm.call = _announce(state, call)
+        try:
+            return ours.release(stock(**call))
+        finally:
+            comm.end_call()
 
 
 def copy_in(stock, call: dict) -> None:
@@ -183,6 +250,8 @@ def _call_problem(state: GroupState, call: dict) -> str | None:
     if len(dtypes) != 1:
         return "gradients of several dtypes"
     dtype = dtypes.pop()
+    if state.device.capturing():
+        return "in a CUDA graph capture"
     problem = support.dtype_problem(call["reduce_dtype"])
     return problem or support.dtype_problem(dtype)
 
@@ -201,7 +270,13 @@ def _announce(state: GroupState, call: dict) -> ReduceCall:
             out = wire.dtype_name(call["reduce_dtype"] or dtype)
             state.reduce.plan = group.stats("reduce_scatter", key[0][3], out)
     return ReduceCall(
-        state, list(params), group, ranks, dtype, call["gradient_divide_factor"]
+        state,
+        list(params),
+        key,
+        group,
+        ranks,
+        dtype,
+        call["gradient_divide_factor"],
     )
 
 

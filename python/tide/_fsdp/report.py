@@ -18,12 +18,14 @@ class PathReport:
 
     ``path`` is "tide" or "stock"; ``reason`` says why stock, or why some
     calls were. ``bytes`` and ``ms`` are of tide's calls in all, of this rank:
-    unsharded bytes, and the calling thread's time with layout copies;
+    unsharded bytes, and the calling thread's time with layout copies, which
+    on a GPU is the time to queue them;
     ``stock_ms`` is the same of stock's. ``slot_calls`` of the calls had their
     gradients staged in the vacated slot; the others' were read in place, or
-    copied where peers may not read. ``buffer_bytes`` is the scratch that the
-    plan names, which groups share; ``local_bytes`` and ``rail_bytes`` are what
-    one call moves between ranks of a node, and off the node.
+    copied where peers may not read; on a GPU ``staged_bytes`` counts those.
+    ``buffer_bytes`` is the scratch that the plan names, which groups share;
+    ``local_bytes`` and ``rail_bytes`` are what one call moves between ranks of
+    a node, and off the node.
     """
 
     path: str
@@ -32,6 +34,7 @@ class PathReport:
     bytes: int
     ms: float
     slot_calls: int
+    staged_bytes: int
     stock_calls: int
     stock_ms: float
     buffer_bytes: int
@@ -53,6 +56,8 @@ class ParamReport:
 @dataclass
 class GroupReport:
     name: str
+    mode: str
+    mode_reason: str
     landing: str  # "slot" or "storage": where the all-gather lands
     setup_ms: float
     all_gather: PathReport
@@ -64,9 +69,10 @@ class GroupReport:
 class Report:
     """What `tide.fsdp.report` returns; print it for a table.
 
-    ``mode`` is what gradients do ("in_place", "slot_reuse", "stock") and
-    ``mode_reason`` why. ``buffer_bytes`` is the scratch of all communicators
-    of the model, ``slot_bytes`` the memory that slots hold now.
+    ``mode`` is what gradients do ("in_place", "slot_reuse", "stock", "mixed"
+    if groups differ) and ``mode_reason`` why. ``buffer_bytes`` is the scratch
+    of all communicators of the model, ``slot_bytes`` the memory that slots
+    hold now.
     """
 
     tide: str
@@ -113,6 +119,8 @@ class Report:
     def _reasons(self) -> list[str]:
         lines = []
         for group in self.groups:
+            if self.mode == "mixed" and group.mode != "stock":
+                lines.append(f"{group.name}: {group.mode}: {group.mode_reason}")
             paths = (
                 ("all-gather", group.all_gather),
                 (
@@ -153,6 +161,7 @@ def describe_path(path: Path) -> PathReport:
         bytes=path.bytes,
         ms=path.seconds * 1e3,
         slot_calls=path.slot_calls,
+        staged_bytes=path.staged_bytes,
         stock_calls=path.stock_calls,
         stock_ms=path.stock_seconds * 1e3,
         buffer_bytes=plan.get("buffer_bytes", 0),
@@ -178,7 +187,9 @@ def describe_param(param) -> ParamReport:
 def describe_group(state: GroupState) -> GroupReport:
     return GroupReport(
         name=state.name,
-        landing="slot" if state.home else "storage",
+        mode=state.mode,
+        mode_reason=state.mode_reason,
+        landing="slot" if state.home and state.home.is_slot else "storage",
         setup_ms=state.setup_seconds * 1e3,
         all_gather=describe_path(state.gather),
         reduce_scatter=describe_path(state.reduce),
@@ -188,12 +199,18 @@ def describe_group(state: GroupState) -> GroupReport:
 
 def make_report(states: list[GroupState]) -> Report:
     comms = {id(s.comm): s.comm for s in states if s.comm is not None}
-    first = next((s for s in states if s.mode != "stock"), None)
+    served: dict[str, str] = {}
+    for state in states:
+        if state.mode != "stock":
+            served.setdefault(state.mode, state.mode_reason)
+    mode, reason = next(iter(served.items()), ("stock", ""))
+    if len(served) > 1:
+        mode, reason = "mixed", "as each group's line says"
     return Report(
         tide=_tide.version(),
         torch=torch.__version__,
-        mode=first.mode if first else "stock",
-        mode_reason=first.mode_reason if first else "",
+        mode=mode,
+        mode_reason=reason,
         comms=[comm.describe() for comm in comms.values()],
         groups=[describe_group(state) for state in states],
     )

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from tide._fsdp import device
+
 log = logging.getLogger("tide")
 
 
@@ -24,6 +26,7 @@ class Path:
     bytes: int = 0
     seconds: float = 0.0
     slot_calls: int = 0  # of calls: gradients went through the slot
+    staged_bytes: int = 0  # of gradients that missed a GPU's arena
     stock_calls: int = 0
     stock_seconds: float = 0.0
     plan: dict[str, Any] | None = None
@@ -45,6 +48,7 @@ class GroupState:
     def __init__(self, name: str, group: Any) -> None:
         self.name = name
         self.group = group
+        self.device: Any = device.HOST  # until it is known to be served
         self.comm: Any = None  # tide.comm.Communicator, unless all is stock
         self.mode = "stock"
         self.mode_reason = ""
@@ -53,13 +57,20 @@ class GroupState:
         self.setup_seconds = 0.0
         self.plans: dict[tuple, Any] = {}
         self.inputs_checked = False
+        self.unwrap: Any = None  # undoes what was put around group's hooks
+
+    @property
+    def gradient_pool(self) -> Any:
+        """The pool that the group's gradients should come from, if any."""
+        return self.comm.pool if self.mode == "in_place" else None
 
     @property
     def home(self) -> Any:
-        """The group's slot, if it has one. It outlives this state."""
+        """The memory of the group's parameters, where that is tide's choice:
+        a slot, or on a GPU a landing. It outlives this state."""
         return getattr(self.group, "_tide_home", None)
 
-    def plan(self, kind: str, params: tuple, make) -> Any:
+    def plan(self, kind: Any, params: tuple, make) -> Any:
         """The plan of these parameters; make(group) completes a new one."""
         found = self.plans.get((kind, params))
         if found is None:

@@ -6,6 +6,7 @@ report; `agree` makes them the same on all ranks.
 
 import contextlib
 import inspect
+import os
 import re
 
 import torch
@@ -42,10 +43,22 @@ LOOKUPS = (
     (internals.collectives.foreach_reduce, "foreach_reduce_scatter_copy_in"),
 )
 
+# Variables that turn the caching of CUDA memory off.
+NO_CACHING = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+POOL_NAMES = ("MemPool", "use_mem_pool")
+
 PARAM_METHODS = (
     "init_all_gather_outputs",
     "alloc_all_gather_outputs",
     "free_unsharded_param",
+)
+
+# What is wrapped on the groups of a GPU.
+GROUP_METHODS = (
+    "pre_backward",
+    "post_backward",
+    "_to_sharded",
+    "_to_sharded_post_forward",
 )
 
 
@@ -108,6 +121,10 @@ def _class_problem() -> str | None:
     missing = [m for m in PARAM_METHODS if not hasattr(internals.FSDPParam, m)]
     if missing:
         return f"torch's FSDPParam lacks {', '.join(missing)}"
+    group = internals.FSDPParamGroup
+    missing = [m for m in GROUP_METHODS if not hasattr(group, m)]
+    if missing:
+        return f"torch's FSDPParamGroup lacks {', '.join(missing)}"
     for base in (internals.AllGather, internals.ReduceScatter):
         if base.__abstractmethods__ != {"allocate", "__call__"}:
             return f"torch's {base.__name__} has other abstract methods"
@@ -131,10 +148,26 @@ def group_problem(group) -> str | None:
     """Why neither collective of a group can be tide's."""
     if not isinstance(group.mesh_info, internals.FSDPMeshInfo):
         return "not sharded (replicate only)"
-    if group.device.type != "cpu":
+    if group.device.type not in ("cpu", "cuda"):
         return f"no backend for {group.device.type} tensors"
     if group.mesh_info.shard_process_group.size() == 1:
         return "one rank shards nothing"
+    return None
+
+
+def allocator_problem(group) -> str | None:
+    """Why torch's CUDA allocator, in this process, cannot work with tide."""
+    if group.device.type != "cuda":
+        return None
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        return f"torch's CUDA allocator is {backend}"
+    for name in NO_CACHING:
+        if os.environ.get(name, "0") not in ("", "0"):
+            return f"{name} is set"
+    missing = [n for n in POOL_NAMES if not hasattr(torch.cuda, n)]
+    if missing:
+        return f"torch.cuda lacks {', '.join(missing)}"
     return None
 
 

@@ -1,0 +1,173 @@
+"""Time and memory of a training step with FSDP2 on GPUs, for one mode.
+
+Usage, under torchrun: fsdp_step.py MODE [JSON]. MODE is "stock" or one of
+tide's. A Llama-style model, bf16 parameters, fp32 reduction: MODEL in the
+environment names its shape ("small", "llama3.1-8b"), LAYERS its depth. One
+process a mode, so that no memory of another is in the figures.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests/python/gpu")]
+
+import ranks_on_gpu  # noqa: E402
+from demo_model import LanguageModel, ModelConfig  # noqa: E402
+
+SHAPES = {
+    "small": {"dim": 2048, "heads": 16, "kv_heads": 8, "hidden": 5632},
+    # Its blocks, with a smaller vocabulary.
+    "llama3.1-8b": {"dim": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336},
+}
+LARGE = ModelConfig(
+    vocabulary=32000,
+    layers=int(os.environ.get("LAYERS", "12")),
+    sequence=int(os.environ.get("SEQUENCE", "1024")),
+    **SHAPES[os.environ.get("MODEL", "small")],
+)
+SMALL = ModelConfig(layers=2, sequence=32)  # where there is no GPU
+BATCH = 2
+WARM_UP, STEPS = 4, 16
+TIMED = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
+
+
+class HostTime:
+    """The host's time in each of FSDP2's collectives: to queue them."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(TIMED, 0.0)
+        self.calls = dict.fromkeys(TIMED, 0)
+        for name in TIMED:
+            self._wrap(name, getattr(_fsdp_param_group, name))
+
+    def _wrap(self, name: str, original) -> None:
+        def timed(*args, **kwargs):
+            started = time.perf_counter()
+            result = original(*args, **kwargs)
+            self.seconds[name] += time.perf_counter() - started
+            self.calls[name] += 1
+            return result
+
+        setattr(_fsdp_param_group, name, timed)
+
+    def reset(self) -> None:
+        self.seconds = dict.fromkeys(TIMED, 0.0)
+        self.calls = dict.fromkeys(TIMED, 0)
+
+    def microseconds(self) -> dict[str, float]:
+        """Of a call, on average."""
+        return {
+            name: round(1e6 * self.seconds[name] / max(calls, 1), 1)
+            for name, calls in self.calls.items()
+        }
+
+
+def make_model(config: ModelConfig, device) -> torch.nn.Module:
+    torch.manual_seed(1)
+    with device:
+        model = LanguageModel(config)
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # the whole model was there
+    return model
+
+
+def train(model, config: ModelConfig, device, steps: int) -> list[float]:
+    """Milliseconds of each step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    shape = (BATCH, config.sequence + 1)
+    tokens = torch.randint(config.vocabulary, shape, device=device)
+    times = []
+    for _ in range(steps):
+        started = time.perf_counter()
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).float(), tokens[:, 1:].flatten()
+        )
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+        times.append((time.perf_counter() - started) * 1e3)
+    return times
+
+
+def memory(device: torch.device, comm: dict | None) -> dict:
+    """MiB. `held` is torch's memory and the arena, from which some of torch's
+    is; `gpu_used` is of all ranks on the GPU, their contexts included."""
+    if device.type != "cuda":
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    reserved = held = torch.cuda.max_memory_reserved()
+    if comm:
+        pools = comm["memory_bytes"] - comm["reserve_bytes"]
+        held += comm["arena_bytes"] - pools
+    return {
+        "peak_allocated": torch.cuda.max_memory_allocated() / 2**20,
+        "peak_reserved": reserved / 2**20,
+        "held": held / 2**20,
+        "gpu_used": (total - free) / 2**20,
+    }
+
+
+def describe(report) -> dict:
+    """What tide holds, and what it says it did."""
+    data = report.to_dict()
+    comm = data["comms"][0]
+    return {"comm": comm, "groups": data["groups"], "text": str(report)}
+
+
+def main() -> None:
+    mode, out = sys.argv[1], next(iter(sys.argv[2:]), None)
+    device = ranks_on_gpu.start()
+    config = LARGE if device.type == "cuda" else SMALL
+    model = make_model(config, device)
+    if mode != "stock":
+        import tide.fsdp
+
+        tide.fsdp.enable(model, mode)
+    host = HostTime()
+    train(model, config, device, WARM_UP)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    host.reset()
+    dist.barrier()
+    times = train(model, config, device, STEPS)
+    results = {
+        "mode": mode,
+        "ranks": dist.get_world_size(),
+        "layers": config.layers,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "step_ms": median(times),
+        "step_min_ms": min(times),
+        "host_us_per_call": host.microseconds(),
+        "host_ms_per_step": 1e3 * sum(host.seconds.values()) / STEPS,
+        "failures": [],
+    }
+    if mode != "stock":
+        results["tide"] = describe(tide.fsdp.report(model))
+    comm = results.get("tide", {}).get("comm")
+    results["memory"] = memory(device, comm)
+    if dist.get_rank() == 0:
+        brief = {k: v for k, v in results.items() if k != "tide"}
+        print(json.dumps(brief), flush=True)
+    ranks_on_gpu.finish(out, results)
+
+
+if __name__ == "__main__":
+    main()

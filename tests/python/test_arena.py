@@ -1,0 +1,59 @@
+"""How large a GPU's arena is made, and which mode it has room for."""
+
+import pytest
+from tide._fsdp import arena
+from tide._fsdp.arena import MIB, Demand
+
+BLOCKS = [(100 * MIB, False)] * 8
+ROOT = (300 * MIB, True)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("TIDE_ARENA_MIB", "TIDE_LOCAL_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_in_place_holds_two_groups_and_half_as_much():
+    assert Demand([*BLOCKS, ROOT], 4, MIB).in_place == 600 * MIB
+    assert Demand([(MIB, False)], 4, MIB).in_place == 65 * MIB
+
+
+def test_slots_hold_three_groups_and_what_stays():
+    assert Demand([*BLOCKS, ROOT], 4, MIB).slots == 600 * MIB
+    assert Demand([ROOT], 4, MIB).slots == 300 * MIB
+    assert Demand([], 4, 0).slots == 0
+
+
+def test_total_holds_all_of_it():
+    demand = Demand([*BLOCKS, ROOT], 4, 2 * MIB)
+    for mode in ("in_place", "slot_reuse", "auto"):
+        total = demand.total(mode)
+        assert total >= 600 * MIB + demand.reserve + demand.scratch
+        assert total % (2 * MIB) == 0
+
+
+def test_scratch_depends_on_nodes(monkeypatch):
+    demand = Demand(BLOCKS, 4, MIB)
+    one_node = demand.scratch
+    assert one_node == 2 * 25 * MIB + arena.SCRATCH
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert demand.scratch == 2 * 50 * MIB + arena.SCRATCH_OF_NODES
+    monkeypatch.setenv("TIDE_LOCAL_SIZE", "4")
+    assert demand.scratch == one_node
+
+
+def test_the_user_decides(monkeypatch):
+    monkeypatch.setenv("TIDE_ARENA_MIB", "512")
+    demand = Demand(BLOCKS, 4, MIB)
+    assert demand.total("in_place") == demand.total("auto") == 512 * MIB
+
+
+@pytest.mark.parametrize("size, mode", [(100, "in_place"), (250, "slot_reuse")])
+def test_auto_takes_in_place_where_it_fits_twice(size, mode):
+    demand = Demand([(size * MIB, False)], 4, MIB)
+    room = 400 * MIB + demand.scratch + demand.reserve
+    chosen, reason = demand.choose("auto", size * MIB, room)
+    assert chosen == mode and f"{2 * size} of 400 MiB" in reason
+    for asked in ("in_place", "slot_reuse"):
+        assert demand.choose(asked, size * MIB, 0) == (asked, "as asked")

@@ -1,0 +1,188 @@
+"""The order that tide gives a GPU's streams, on a stand-in without a GPU."""
+
+import pytest
+import standin
+import tide.comm
+import tide.fsdp
+import torch
+from tide._fsdp.gates import Gates
+from tide._fsdp.reserve import Reserve
+from training import (
+    Case,
+    Outcome,
+    assert_equal,
+    make_model,
+    reshard,
+    run_step,
+    train,
+)
+
+MODES = ["in_place", "slot_reuse"]
+CASES = {
+    "plain": Case(bf16=True),
+    "fp32": Case(),
+    "frozen_and_unused": Case(bf16=True, frozen=True, unused=True),
+    "accumulate": Case(bf16=True, accumulate="sync"),
+    "accumulate_no_sync": Case(bf16=True, accumulate="no_sync"),
+    "no_reshard": Case(bf16=True, reshard=False),
+    "prefetch": Case(bf16=True, prefetch=True),
+    "checkpoint": Case(bf16=True, checkpoint=True),
+    "evaluate": Case(bf16=True, evaluate=True),
+    "two_forwards": Case(bf16=True, forwards=2),
+    "shard_dim_1": Case(bf16=True, shard_dim=1, width=8, hidden=12),
+}
+
+
+# Weights large enough for addresses that come again.
+LARGE = Case(bf16=True, width=256, hidden=384)
+
+
+def train_queued(
+    case: Case, mode: str, reserve: int = 8 << 20
+) -> tuple[Outcome, standin.StandIn]:
+    model = make_model(case)
+    tide.fsdp.enable(model, mode)
+    device = standin.install(model, reserve)
+    model._get_fsdp_state()._lazy_init()
+    standin.replace_streams(model, device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for step in range(case.steps):
+        before = device.pool.entered
+        losses.append(run_step(model, case, step, optimizer))
+        assert device.pool.entered > before and not device.pool.active
+    report = tide.fsdp.report(model)
+    reshard(model)
+    params = [p.to_local().detach().clone() for p in model.parameters()]
+    return Outcome(params, losses, report, model), device
+
+
+def compare_queued(case: Case, mode: str, reserve: int = 8 << 20):
+    ours, device = train_queued(case, mode, reserve)
+    assert_equal(ours, train(case, None), case, True, mode)
+    tide.fsdp.disable(ours.model)
+    assert not device.races, device.races[:5]
+    return ours.report.to_dict(), device.waits
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", CASES)
+def test_no_memory_is_used_out_of_order(pools, name, mode):
+    for report, _waits in pools(2).run(compare_queued, CASES[name], mode):
+        for group in report["groups"]:
+            assert group["all_gather"]["calls"] > 0
+            assert group["all_gather"]["stock_calls"] == 0
+            reduce = group["reduce_scatter"]
+            assert reduce["calls"] > 0 and reduce["stock_calls"] == 0
+            landing = "slot" if mode == "slot_reuse" else "storage"
+            assert group["landing"] == landing
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_memory_is_used_again(pools, mode):
+    """Without which the test above would have nothing to find."""
+    for _report, waits in pools(2).run(compare_queued, LARGE, mode):
+        assert waits > 0
+
+
+def find_races_without_gates(mode):
+    whole = Gates.take
+    Gates.take = lambda self, spans: []
+    try:
+        ours, device = train_queued(LARGE, mode)
+    finally:
+        Gates.take = whole
+    tide.fsdp.disable(ours.model)
+    return len(device.races)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_gates_there_are_races(pools, mode):
+    assert all(pools(2).run(find_races_without_gates, mode))
+
+
+def compare_in_parts(case: Case, mode: str):
+    """The reserve takes one of the larger gradients at a time."""
+    tide.comm.close_all()
+    whole = Reserve.chunks
+    counts = []
+
+    def chunks(self, grads):
+        found = list(whole(self, grads))
+        counts.append(len(found))
+        return found
+
+    Reserve.chunks = chunks
+    try:
+        report, _waits = compare_queued(case, mode, 1024)
+    finally:
+        Reserve.chunks = whole
+        tide.comm.close_all()
+    staged = sum(g["reduce_scatter"]["staged_bytes"] for g in report["groups"])
+    return max(counts), staged
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["plain", "fp32", "accumulate_no_sync"])
+def test_gradients_too_many_for_the_reserve(pools, name, mode):
+    found = pools(2).run(compare_in_parts, CASES[name], mode)
+    assert all(parts > 1 and staged > 0 for parts, staged in found)
+    assert found[0] == found[1]
+
+
+def flat(count: int) -> torch.Tensor:
+    return torch.zeros(count, dtype=torch.uint8)
+
+
+def test_parts_depend_on_sizes_alone():
+    reserve = Reserve(0, 1024)
+    sizes = [(100, 256, 257), (1024,), (1, 1024, 1), (0, 0), (512, 512, 512)]
+    want = [
+        [slice(0, 3)],
+        [slice(0, 1)],
+        [slice(0, 1), slice(1, 2), slice(2, 3)],
+        [slice(0, 2)],
+        [slice(0, 2), slice(2, 3)],
+    ]
+    for parts, slices in zip(sizes, want, strict=True):
+        assert list(reserve.chunks([flat(n) for n in parts])) == slices
+
+
+# --- Gates ------------------------------------------------------------------
+
+
+class Happened:
+    def __init__(self, done: bool = False) -> None:
+        self.done = done
+
+    def query(self) -> bool:
+        return self.done
+
+
+def test_gates_find_what_overlaps():
+    gates, a, b = Gates(), Happened(), Happened()
+    gates.close([(100, 200), (300, 400)], a)
+    gates.close([(150, 160)], b)
+    assert gates.newest() == [(150, 160)]
+    assert gates.take([(0, 100), (200, 300), (0, 0)]) == []
+    assert gates.take([(199, 201)]) == [a]  # a part: the rest is closed still
+    assert gates.take([(120, 155)]) == [a, b]
+    assert gates.take([(300, 400)]) == [a]
+    assert gates.take([(300, 400)]) == []  # its user closes it again
+    assert gates.take([(0, 1000)]) == [a, b]
+    assert len(gates) == 0 and gates.newest() == []
+
+
+def test_gates_forget_what_has_opened():
+    gates, first, second = Gates(), Happened(), Happened()
+    gates.close([(0, 10)], first)
+    gates.close([(5, 5)], Happened())  # nothing to close
+    gates.close([(10, 20)], second)
+    assert len(gates) == 2
+    second.done = True
+    assert gates.newest() == []
+    gates.close([(20, 30)], Happened())
+    assert len(gates) == 3  # the oldest is closed still, and the order stays
+    first.done = True
+    gates.close([(30, 40)], Happened())
+    assert len(gates) == 2
