@@ -132,6 +132,7 @@ static void decode_coll(fuzz_bytes *in, const fuzz_case *c, fuzz_coll *coll)
         .grad_dtype = floats[flags >> 4 & 1],
         .out_dtype = floats[flags >> 5 & 1],
         .window = limits % 5,
+        .together = (int)(flags >> 6 & 3) % 3,
         .recv_slots = limits / 5 % 5,
     };
     uint64_t gather = n * n * g * g * (1 + group->count);
@@ -201,8 +202,9 @@ static void print_coll(const fuzz_coll *coll, FILE *to)
     const tide_plan_options *o = &coll->options;
     fprintf(to, "group %u, ", coll->group);
     if (o->coll == TIDE_ALL_GATHER)
-        fprintf(to, "all-gather push=%d chunk=%" PRIu64 " window=%u\n", o->push,
-                o->chunk_bytes, o->window);
+        fprintf(to,
+                "all-gather push=%d chunk=%" PRIu64 " window=%u together=%d\n",
+                o->push, o->chunk_bytes, o->window, o->together);
     else
         fprintf(to,
                 "reduce-scatter %s->%s staged=%d switch=%d block=%" PRIu64

@@ -35,19 +35,26 @@ typedef struct tide_request tide_request;
 TIDE_API tide_status tide_group_create(tide_comm *comm,
                                        const tide_param *params, size_t count,
                                        const char *name, tide_group **group);
-/* The group must have no request left. NULL is fine. */
+/* The group must have no request left that is not freed. On a device it waits
+ * for what those have queued, until the deadline at most. NULL is fine. */
 TIDE_API void tide_group_free(tide_group *group);
+/* The group's, for as long as it lives; NULL if it is NULL. */
 TIDE_API const tide_layout *tide_group_layout(const tide_group *group);
 
 /*
- * Replaces the group's planning options of options->coll (zeros: the
- * communicator's defaults). All ranks must do the same. Errors:
- * TIDE_ERR_INVALID.
+ * Replaces the group's planning options of options->coll. Flags are as they
+ * stand there; sizes of zero mean the communicator's defaults, then the
+ * planner's. All ranks must do the same. On a device it waits as
+ * tide_group_free does. Errors: TIDE_ERR_INVALID (NULL; coll; a request that is
+ * not freed), TIDE_ERR_UNSUPPORTED (push or switch_reduce where
+ * tide_comm_info.multicast is 0). What a planner refuses shows at the next
+ * call.
  */
 TIDE_API tide_status tide_group_set_options(tide_group *group,
                                             const tide_plan_options *options);
-/* This rank's plan of a collective; owned by the group. For `coll` =
- * TIDE_REDUCE_SCATTER the dtypes pick the plan, else they are ignored. */
+/* This rank's plan of a collective; owned by the group, until its options
+ * change. For `coll` = TIDE_REDUCE_SCATTER the dtypes pick the plan, else they
+ * are ignored. Errors: as tide_plan_create. */
 TIDE_API tide_status tide_group_plan(tide_group *group, tide_coll coll,
                                      tide_dtype grad_dtype,
                                      tide_dtype out_dtype,
@@ -60,7 +67,10 @@ TIDE_API tide_status tide_group_plan(tide_group *group, tide_coll coll,
  * it in *shard. The caller then writes its packed shard there (parameter p at
  * layout shard_offset, padding included) and calls tide_all_gather_start. On a
  * device nothing waits: the writes must come after TIDE_PHASE_FREE
- * (tide_stream_wait). On error *request is NULL.
+ * (tide_stream_wait). The slot is the caller's until the start. On error
+ * *request is NULL. Errors: TIDE_ERR_INVALID (NULL; another all-gather that was
+ * begun and not started is in the way); TIDE_ERR_MEMORY, and then peers that do
+ * begin wait for this rank; those of tide_wait.
  */
 TIDE_API tide_status tide_all_gather_begin(tide_group *group, void **shard,
                                            tide_request **request);
@@ -81,7 +91,8 @@ TIDE_API tide_status tide_all_gather_start(tide_request *request,
 /*
  * All of it in one blocking call, from separate shards: shard[p] has this
  * rank's rows of parameter p (outer * rows(rank) * inner elements), the
- * padding is filled with zeros.
+ * padding is filled with zeros. On a device it runs after what the default
+ * stream holds now. Errors: those of the two and of tide_wait.
  */
 TIDE_API tide_status tide_all_gather(tide_group *group,
                                      const void *const *shard,
@@ -123,13 +134,18 @@ TIDE_API tide_status tide_reduce_scatter(tide_group *group,
  * communicator is aborted on all ranks and outputs are undefined.
  */
 TIDE_API tide_status tide_wait(tide_request *request, tide_phase phase);
-/* Moves requests on without waiting; *reached says if the phase is. */
+/* Moves requests on without waiting; *reached says if the phase is. Errors are
+ * those of tide_wait. */
 TIDE_API tide_status tide_test(tide_request *request, tide_phase phase,
                                int *reached);
 /*
- * What is put in `stream` from now on runs after the phase; the host does not
- * wait. The request must have been started, but for TIDE_PHASE_FREE. Errors:
- * TIDE_ERR_INVALID; TIDE_ERR_UNSUPPORTED on a backend without streams.
+ * What is put in `stream` from now on runs after the phase (a phase that the
+ * collective does not have: after all of it); the host does not wait. The
+ * request must have been started, but for TIDE_PHASE_FREE of an all-gather.
+ * After a fault of a peer the stream goes on, with garbage, and the next call
+ * on the communicator says so. Errors: TIDE_ERR_INVALID (NULL, no such phase,
+ * not started); TIDE_ERR_UNSUPPORTED on a backend without streams; those of
+ * tide_wait.
  */
 TIDE_API tide_status tide_stream_wait(tide_request *request, tide_phase phase,
                                       tide_stream stream);
@@ -142,25 +158,33 @@ TIDE_API tide_status tide_request_free(tide_request *request);
 
 /*
  * Memory of the arena, which local peers can read: gradients there are read
- * where they lie. Aligned to 256 bytes. Local, never collective. Errors:
- * TIDE_ERR_INVALID, TIDE_ERR_MEMORY (the arena is full).
+ * where they lie. Aligned to 256 bytes, contents unspecified. Local, never
+ * collective; on a device the same calls on all ranks give equal offsets. It
+ * goes with the communicator. Any thread, also while another is in a call.
+ * Errors: TIDE_ERR_INVALID (NULL, 0 bytes), TIDE_ERR_MEMORY (the arena is
+ * full); then *memory is NULL.
  */
 TIDE_API tide_status tide_memory_take(tide_comm *comm, uint64_t bytes,
                                       void **memory);
 /* Gives it back; the caller knows that nobody, peers and queued work
- * included, uses it any more. NULL is fine. TIDE_ERR_INVALID if it is not what
- * tide_memory_take gave. */
+ * included, uses it any more. Any thread. NULL is fine. TIDE_ERR_INVALID if it
+ * is not what tide_memory_take gave, or comm is NULL. */
 TIDE_API tide_status tide_memory_give(tide_comm *comm, void *memory);
-/* 1 if [memory, memory + bytes) lies in the arena, else 0. */
+/* 1 if [memory, memory + bytes) lies in the arena, else 0, as for NULL. Any
+ * thread. */
 TIDE_API int tide_memory_owns(const tide_comm *comm, const void *memory,
                               uint64_t bytes);
 
 /*
  * The same for allocators that know no communicator, with the arguments that
  * PyTorch's CUDAPluggableAllocator gives: memory of the communicator that was
- * selected last, ordinary device memory when its arena is full, NULL when that
- * is full, too. Any thread. A communicator must not be destroyed while its
- * memory is in use; what is freed after that is forgotten.
+ * selected last (the device is its own, whatever is asked for), ordinary device
+ * memory when its arena is full, NULL when that is full, too, when bytes are
+ * not above 0 or none is selected. `stream` and free's `bytes` and `device` are
+ * ignored, and so is what was not given here. Any thread; the one that takes
+ * has the device's context. A communicator must not be destroyed while its
+ * memory is in use; what is freed after that is forgotten. TIDE_ERR_INVALID:
+ * comm is NULL, or its backend has no device memory.
  */
 TIDE_API tide_status tide_pool_select(tide_comm *comm);
 TIDE_API void *tide_pool_malloc(int64_t bytes, int device, tide_stream stream);

@@ -5,7 +5,9 @@
  * for all-gathers and one for reduce-scatters; calls of one flow run in the
  * order in which they were started, and all ranks must start the same calls in
  * the same order. A communicator, its groups, slots and requests may be used
- * by one thread at a time; different communicators are independent.
+ * by one thread at a time, but for tide_comm_abort, tide_memory_* and
+ * tide_pool_*, which any thread may call at any time; different communicators
+ * are independent.
  */
 #ifndef TIDE_COMM_H
 #define TIDE_COMM_H
@@ -34,12 +36,13 @@ typedef struct tide_bootstrap {
     void *context;
 } tide_bootstrap;
 
-/* Zero everywhere asks for the defaults. */
+/* Zero everywhere asks for the defaults. All ranks give the same, but for
+ * timeout_ms. */
 typedef struct tide_comm_config {
     const char *backend;  /* "host", "cuda"; NULL: the first that can serve */
     uint32_t local_size;  /* G; 0: TIDE_LOCAL_SIZE, or the ranks of a machine */
     uint32_t timeout_ms;  /* deadline of every wait; 0: TIDE_TIMEOUT_MS */
-    uint64_t arena_bytes; /* size of the arena; 0: TIDE_ARENA_MIB */
+    uint64_t arena_bytes; /* size of the arena, rounded up; 0: TIDE_ARENA_MIB */
 } tide_comm_config;
 
 typedef struct tide_comm tide_comm;
@@ -59,13 +62,15 @@ typedef struct tide_comm_info {
 } tide_comm_info;
 
 /*
- * Collective: creates the communicator. Ranks compare version, topology and
- * configuration. Errors: TIDE_ERR_INVALID (NULL, ranks = 0 or too many, rank
- * outside them, a local size that does not divide ranks); TIDE_ERR_MISMATCH
- * (ranks differ; the message names them); TIDE_ERR_UNSUPPORTED (no backend can
- * serve; the message says why each cannot); TIDE_ERR_PEER (a rank did not
- * arrive before the deadline); TIDE_ERR_SYSTEM, TIDE_ERR_MEMORY. On error
- * nothing is left behind.
+ * Collective: creates the communicator; *comm is NULL on error. The name of the
+ * backend is not kept. On a device rank 0 warns on stderr of too few hardware
+ * queues. Ranks compare version, topology and configuration. Errors:
+ * TIDE_ERR_INVALID (NULL, ranks = 0 or too many, rank outside them, a local
+ * size that does not divide ranks); TIDE_ERR_MISMATCH (ranks differ; the
+ * message names them); TIDE_ERR_UNSUPPORTED (no backend can serve; the message
+ * says why each cannot); TIDE_ERR_PEER (a rank did not arrive before the
+ * deadline); TIDE_ERR_SYSTEM, TIDE_ERR_MEMORY. On error nothing is left behind,
+ * but for what a library that does not return holds.
  */
 TIDE_API tide_status tide_comm_create(const tide_bootstrap *bootstrap,
                                       const tide_comm_config *config,
@@ -74,8 +79,9 @@ TIDE_API tide_status tide_comm_create(const tide_bootstrap *bootstrap,
 /*
  * Frees the communicator; its groups, slots and requests must be freed before.
  * Not collective, waits for no one (peers map this rank's memory themselves),
- * possible in every state, also after abort or errors. A peer that still needs
- * this rank gets TIDE_ERR_PEER. NULL is fine.
+ * possible in every state, also after abort or errors. On a device it waits for
+ * what is queued, until the deadline at most. Memory that was taken goes with
+ * it. A peer that still needs this rank gets TIDE_ERR_PEER. NULL is fine.
  */
 TIDE_API void tide_comm_destroy(tide_comm *comm);
 
@@ -86,6 +92,7 @@ TIDE_API void tide_comm_destroy(tide_comm *comm);
  */
 TIDE_API void tide_comm_abort(tide_comm *comm);
 
+/* The backend's name is static. TIDE_ERR_INVALID: comm or info is NULL. */
 TIDE_API tide_status tide_comm_get_info(const tide_comm *comm,
                                         tide_comm_info *info);
 
@@ -105,9 +112,11 @@ TIDE_API int tide_launch(uint32_t ranks, uint32_t grace_ms,
                          void *context, int *codes);
 
 /*
- * The same with ranks as threads of this process, for tools and tests on
- * devices. Nothing can kill a thread: when a rank fails, the others have to
- * end by their own deadlines.
+ * The same with ranks as threads of this process, up to TIDE_MAX_LOCAL of them,
+ * for tools and tests on devices; `body` runs in all of them at once. A thread
+ * that cannot be started has exit code 255. Nothing can kill a thread: when a
+ * rank fails, the others have to end by their own deadlines, and the call waits
+ * for all.
  */
 TIDE_API int tide_launch_threads(uint32_t ranks,
                                  int (*body)(const tide_bootstrap *bootstrap,

@@ -194,7 +194,9 @@ typedef struct tide_plan_options {
     int push;             /* 1: multicast push; 0: every rank pulls */
     uint64_t chunk_bytes; /* a put's size; default B/2, 1 MiB to 8 MiB */
     uint32_t window;      /* puts in flight on a rail; 0: no pacing */
-    int together; /* 1: pulls of a run begin when all local peers have it */
+    /* Pulls of a run begin: 0, from each local peer when it has it; when all
+     * have it, 1, on one lane; 2, on two, every other parameter on COPY. */
+    int together;
     /* Reduce-scatter. */
     tide_dtype grad_dtype; /* TIDE_BF16 or TIDE_F32 */
     tide_dtype out_dtype;  /* TIDE_F32 or TIDE_BF16 */

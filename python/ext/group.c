@@ -67,7 +67,7 @@ PyObject *ext_group_new(ext_comm *comm, PyObject *params, const char *name)
         return ext_raise(status);
     self = ext_new(ext_group_type);
     if (!self) {
-        tide_group_free(group);
+        EXT_RUN(comm, tide_group_free(group));
         return NULL;
     }
     self->owner = comm;

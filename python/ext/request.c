@@ -44,7 +44,7 @@ PyObject *ext_request_new(ext_group *group, tide_request *request, void *shard)
     ext_request *self = ext_new(ext_request_type);
 
     if (!self) {
-        tide_request_free(request);
+        EXT_RUN(group->owner, tide_request_free(request));
         return NULL;
     }
     Py_INCREF(group);
@@ -95,10 +95,11 @@ static PyObject *request_start(PyObject *object, PyObject *args)
     storage = ext_addresses(addresses, tide_layout_count(layout));
     if (!storage)
         return NULL;
-    self->shard = NULL;
     EXT_RUN(self->owner->owner,
             status = tide_all_gather_start(self->request, storage, stream));
     PyMem_Free(storage);
+    if (status != TIDE_ERR_INVALID) /* then it may be tried again */
+        self->shard = NULL;
     return ext_none(status);
 }
 

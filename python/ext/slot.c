@@ -23,7 +23,7 @@ PyObject *ext_slot_new(ext_comm *comm, uint64_t bytes)
         return ext_raise(status);
     self = ext_new(ext_slot_type);
     if (!self) {
-        tide_slot_free(slot);
+        EXT_RUN(comm, tide_slot_free(slot));
         return NULL;
     }
     self->owner = comm;

@@ -14,29 +14,53 @@
 
 #include "topo/topo.h"
 
-static void pull_from(tdi_builder *b, uint32_t owner, const tdi_run *run)
+static void pull_from(tdi_builder *b, uint32_t owner, const tdi_run *run,
+                      tide_lane lane)
 {
-    tdi_land_run(b, owner, run, (int32_t)b->rank);
+    tdi_land_run(b, owner, run, (int32_t)b->rank, lane);
 }
 
-/* Lands the `index`-th run (0: the own slots) from me and every local peer,
- * mine once op `here` is complete. Together they are one batch of copies for a
- * backend that queues them; else each goes as soon as it can. */
+/* As soon as each peer has the `index`-th run (0: the own slots). */
+static void pull_in_turn(tdi_builder *b, const tdi_run *run, uint32_t index)
+{
+    pull_from(b, b->rank, run, TIDE_LANE_LAND);
+    for (uint32_t i = 1; i < b->topology.local_size; i++) {
+        uint32_t peer = tdi_peer(b, i);
+        tdi_add_wait(b, TIDE_LANE_LAND, peer, TIDE_CH_STAGED,
+                     (int64_t)index + 1);
+        pull_from(b, peer, run, TIDE_LANE_LAND);
+    }
+}
+
+static void pull_batch(tdi_builder *b, const tdi_run *run, tide_lane lane)
+{
+    for (uint32_t i = 0; i < b->topology.local_size; i++)
+        pull_from(b, tdi_peer(b, i), run, lane);
+}
+
+/* Once all have it: one batch of copies a lane for a backend that queues. */
+static void pull_together(tdi_builder *b, const tdi_run *run, uint32_t index)
+{
+    bool two_lanes = b->options->together > 1;
+    tdi_wait_peers(b, TIDE_LANE_LAND, TIDE_CH_STAGED, (int64_t)index + 1);
+    if (two_lanes) {
+        tdi_add_after(b, TIDE_LANE_COPY, b->last[TIDE_LANE_LAND]);
+        pull_batch(b, run, TIDE_LANE_COPY);
+    }
+    pull_batch(b, run, TIDE_LANE_LAND);
+    if (two_lanes)
+        tdi_add_after(b, TIDE_LANE_LAND, b->last[TIDE_LANE_COPY]);
+}
+
+/* Lands a run from me and every local peer, once op `here` is complete. */
 static void pull_all(tdi_builder *b, const tdi_run *run, uint32_t here,
                      uint32_t index)
 {
-    bool together = b->options->together;
     tdi_add_after(b, TIDE_LANE_LAND, here);
-    if (together)
-        tdi_wait_peers(b, TIDE_LANE_LAND, TIDE_CH_STAGED, (int64_t)index + 1);
-    pull_from(b, b->rank, run);
-    for (uint32_t i = 1; i < b->topology.local_size; i++) {
-        uint32_t peer = tdi_peer(b, i);
-        if (!together)
-            tdi_add_wait(b, TIDE_LANE_LAND, peer, TIDE_CH_STAGED,
-                         (int64_t)index + 1);
-        pull_from(b, peer, run);
-    }
+    if (b->options->together)
+        pull_together(b, run, index);
+    else
+        pull_in_turn(b, run, index);
 }
 
 /* A run of my rail is here: say so to the local peers or write it to them. */
@@ -47,7 +71,7 @@ static void land_arrival(tdi_builder *b, const tdi_run *run, uint32_t source,
     uint32_t here = b->last[TIDE_LANE_RECV];
     if (b->options->push) {
         tdi_add_after(b, TIDE_LANE_LAND, here);
-        tdi_land_run(b, b->rank, run, TIDE_ALL_LOCAL);
+        tdi_land_run(b, b->rank, run, TIDE_ALL_LOCAL, TIDE_LANE_LAND);
     } else {
         tdi_signal_peers(b, TIDE_LANE_RECV, TIDE_CH_STAGED);
         pull_all(b, run, here, *runs);
@@ -65,7 +89,7 @@ static void land_own(tdi_builder *b, uint32_t filled)
         tdi_signal_peers(b, TIDE_LANE_LAND, TIDE_CH_DEST);
         tdi_wait_peers(b, TIDE_LANE_LAND, TIDE_CH_DEST, 1);
         tdi_expect_peers(b, TIDE_CH_DEST, 1);
-        tdi_land_run(b, b->rank, &own, TIDE_ALL_LOCAL);
+        tdi_land_run(b, b->rank, &own, TIDE_ALL_LOCAL, TIDE_LANE_LAND);
     } else {
         /* On RECV like those of arrivals: signals of one counter need an
          * order, or a peer takes one run's for another's. */

@@ -18,7 +18,7 @@ typedef struct tdi_run {
  * into my storages, or into those of every local rank (`where` = my rank or
  * TIDE_ALL_LOCAL). */
 void tdi_land_run(tdi_builder *b, uint32_t owner, const tdi_run *run,
-                  int32_t where);
+                  int32_t where, tide_lane lane);
 
 /* The rails: recursive doubling over nodes. */
 typedef struct tdi_rails {

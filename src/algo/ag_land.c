@@ -16,6 +16,13 @@ typedef struct span {
     uint64_t last;
 } span;
 
+/* Two lanes are two queues of copies to a backend that has queues. */
+static tide_lane lane_of(const tdi_builder *b, size_t param)
+{
+    bool other = b->options->together > 1 && !b->options->push;
+    return other && param % 2 ? TIDE_LANE_COPY : TIDE_LANE_LAND;
+}
+
 static tide_operand storage_at(const span *s, int32_t where, uint64_t offset)
 {
     return tide_at(TIDE_BUF_PARAM, s->index, where, offset);
@@ -38,7 +45,7 @@ static void land_rows(tdi_builder *b, uint32_t owner, const tdi_run *run,
         .dst_pitch = b->topology.local_size * s->param->shard_bytes,
         .src_pitch = slot_bytes,
     };
-    tdi_add_copy(b, TIDE_LANE_LAND, &copy);
+    tdi_add_copy(b, lane_of(b, s->index), &copy);
 }
 
 /* Shard(d > 0): a shard is `outer` pieces, each a part of a longer row. A part
@@ -64,7 +71,7 @@ static void land_pieces(tdi_builder *b, uint32_t owner, uint32_t slot,
             .src_pitch = piece,
         };
         step = copy.width * copy.height;
-        tdi_add_copy(b, TIDE_LANE_LAND, &copy);
+        tdi_add_copy(b, lane_of(b, s->index), &copy);
     }
 }
 
@@ -83,7 +90,7 @@ static size_t find_param(const tide_layout *layout, uint64_t offset)
 }
 
 void tdi_land_run(tdi_builder *b, uint32_t owner, const tdi_run *run,
-                  int32_t where)
+                  int32_t where, tide_lane lane)
 {
     size_t count = tide_layout_count(b->layout);
     uint64_t end = run->offset + run->bytes;
@@ -94,7 +101,7 @@ void tdi_land_run(tdi_builder *b, uint32_t owner, const tdi_run *run,
             break;
         span s = {param, (uint32_t)p, tdi_max(run->offset, start) - start,
                   tdi_min(end - start, param->shard_bytes)};
-        if (s.first >= s.last)
+        if (s.first >= s.last || lane_of(b, p) != lane)
             continue;
         if (param->param.outer == 1) {
             land_rows(b, owner, run, where, &s);

@@ -11,7 +11,8 @@
 tide_status tdi_arena_init(tdi_arena *arena, uint64_t first, uint64_t bytes,
                            uint64_t page)
 {
-    *arena = (tdi_arena){.bytes = bytes, .page = page, .capacity = 16};
+    *arena = (tdi_arena){
+        .first = first, .bytes = bytes, .page = page, .capacity = 16};
     arena->holes = malloc(arena->capacity * sizeof(tdi_hole));
     if (!arena->holes)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for an arena's list");

@@ -25,7 +25,8 @@ typedef struct tdi_hole {
 } tdi_hole;
 
 typedef struct tdi_arena {
-    uint64_t bytes;
+    uint64_t first; /* what lies before is not its own */
+    uint64_t bytes; /* its end */
     uint64_t page;
     tdi_hole *holes; /* free ranges by offset, no two of them touching */
     size_t count;
@@ -34,7 +35,8 @@ typedef struct tdi_arena {
     pthread_mutex_t lock;
 } tdi_arena;
 
-/* Manages [first, bytes); both and page (a power of two) are page multiples. */
+/* Manages the offsets [first, bytes), both multiples of page, a power of two.
+ * TIDE_ERR_MEMORY. */
 tide_status tdi_arena_init(tdi_arena *arena, uint64_t first, uint64_t bytes,
                            uint64_t page);
 void tdi_arena_destroy(tdi_arena *arena);
@@ -45,6 +47,7 @@ tide_status tdi_arena_take(tdi_arena *arena, uint64_t bytes, tdi_range **range);
 /* The same, at the end of the highest free range that fits. */
 tide_status tdi_arena_take_top(tdi_arena *arena, uint64_t bytes,
                                tdi_range **range);
+/* One reference more. */
 void tdi_range_keep(tdi_arena *arena, tdi_range *range);
 /* Drops a reference; true when it was the last and the range is gone. */
 int tdi_range_drop(tdi_arena *arena, tdi_range *range);

@@ -76,19 +76,26 @@ enum { TDI_QUEUES = 8 }; /* most queues of a flow */
  * For backends that queue ops on a device rather than do them. Each lane has a
  * queue, several lanes may share one; `queue` below is its number. What is
  * queued runs in order within a queue, and whenever it can across them. No
- * function but `meet` waits for a peer.
+ * function but `meet` waits for a peer. Those that queue or ask something are
+ * called between `enter` and `leave`; all by the thread that uses the
+ * communicator, but for those that the watch thread calls besides: `enter`,
+ * `leave`, `mark_reached`, `let_go`, and of tdi_backend `check`, `poll`,
+ * `watch` and `abort`.
  */
 typedef struct tdi_queue_ops {
+    /* Less than TDI_QUEUES, and the same for life. */
     uint8_t (*queue_of)(const tide_comm *comm, tdi_flow_id flow,
                         tide_lane lane);
-    /* Makes the calling thread one that may use the device, and undoes it. */
+    /* Makes the calling thread one that may use the device, and undoes it. Not
+     * nested; a failed enter needs no leave. */
     tide_status (*enter)(tide_comm *comm);
     void (*leave)(tide_comm *comm);
     /* Waits on the host until every rank of this machine is in the same call,
      * so that `peer` can find its memory. */
     tide_status (*meet)(tide_comm *comm, const tdi_call *call);
     /* A plan begins: the queues of the mask go on after the last plan's end
-     * and after what the stream holds now, which is *begun. */
+     * and after what the stream holds now, which is *begun. Marks are the
+     * caller's, for mark_drop, also those that came with an error. */
     tide_status (*follow)(tide_comm *comm, tdi_flow_id flow, uint32_t mask,
                           tide_stream stream, tdi_mark **begun);
     /* It ends; *end is reached when all its queues are through. */
@@ -110,8 +117,8 @@ typedef struct tdi_queue_ops {
     tide_status (*wait)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                         const tide_request *request, const tdi_block *wait,
                         int64_t target);
-    /* Remembers this point of a queue as `slot`; the next note of that slot
-     * forgets it. */
+    /* Remembers this point of a queue as `slot`, until the next note of that
+     * slot; `after` lets another queue wait for it. */
     tide_status (*note)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                         uint32_t slot);
     tide_status (*after)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
@@ -122,6 +129,9 @@ typedef struct tdi_queue_ops {
     /* The multicast address of a local one; NULL where there is none. */
     char *(*multicast)(tide_comm *comm, const char *local);
 
+    /* Marks this point of a queue. Streams may wait for a mark, and the host
+     * asks; a mark that is dropped (NULL is fine) is used again for others, and
+     * who waits for it already does not mind. */
     tide_status (*mark)(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                         tdi_mark **mark);
     tide_status (*mark_wait)(tide_comm *comm, tdi_mark *mark,
@@ -129,8 +139,8 @@ typedef struct tdi_queue_ops {
     tide_status (*mark_reached)(tide_comm *comm, const tdi_mark *mark,
                                 bool *reached);
     void (*mark_drop)(tide_comm *comm, tdi_mark *mark);
-    /* Ordinary memory of the device; NULL if there is none. The calling thread
-     * uses the device already. */
+    /* Ordinary memory of the device; NULL if there is none. For allocators: any
+     * thread, without enter; it uses the device already. */
     void *(*plain_take)(tide_comm *comm, uint64_t bytes);
     void (*plain_give)(void *memory);
     /* After a fault: lets every queued wait pass, so that no stream of the
@@ -140,8 +150,8 @@ typedef struct tdi_queue_ops {
 
 typedef struct tdi_backend {
     const char *name;
-    /* NULL: ops are done when their function returns. Else the functions from
-     * `copy` to `idle` are not used. */
+    /* NULL: ops are done when their function returns. Else `copy`, `sum`,
+     * `signal` and `idle` are not used. */
     const tdi_queue_ops *queue;
     /* May this backend serve ranks on these machines? TIDE_OK, or the reason
      * why not. Local; ranks then agree. */

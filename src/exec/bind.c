@@ -56,6 +56,19 @@ tide_status tdi_bind_address(tide_request *request, tide_operand at,
                                   : bind_mine(request, at, address);
 }
 
+tide_status tdi_bind_move(tide_request *request, const tide_op *op,
+                          tdi_move *move)
+{
+    *move = (tdi_move){.width = op->width,
+                       .height = op->height,
+                       .dst_pitch = op->dst_pitch,
+                       .src_pitch = op->src_pitch};
+    TDI_TRY(tdi_bind_address(request, op->dst, tide_operand_rank(op->dst),
+                             &move->dst));
+    return tdi_bind_address(request, op->src, tide_operand_rank(op->src),
+                            &move->src);
+}
+
 tide_status tdi_bind_sum(tide_request *request, const tide_op *op,
                          tdi_address *sources, tdi_sum *sum)
 {

@@ -32,8 +32,7 @@ tide_status tdi_comm_check(tide_comm *comm)
                     comm->failure);
 }
 
-/* What peers hear: they have done nothing INVALID themselves. */
-static tide_status status_for_peers(tide_status status)
+tide_status tdi_status_for_peers(tide_status status)
 {
     bool theirs = status == TIDE_ERR_PEER || status == TIDE_ERR_MISMATCH ||
                   status == TIDE_ERR_SYSTEM;
@@ -47,7 +46,7 @@ tide_status tdi_comm_failed(tide_comm *comm, tide_status status,
         return status;
     comm->failed = status;
     snprintf(comm->failure, sizeof(comm->failure), "%s", tide_last_error());
-    comm->backend->abort(comm, status_for_peers(status), culprit);
+    comm->backend->abort(comm, tdi_status_for_peers(status), culprit);
     return status;
 }
 
@@ -215,6 +214,10 @@ tide_status tide_comm_get_info(const tide_comm *comm, tide_comm_info *info)
 {
     if (!comm || !info)
         return tdi_fail(TIDE_ERR_INVALID, "comm or info is NULL");
+    pthread_mutex_t *lock = (pthread_mutex_t *)&comm->memory_lock;
+    pthread_mutex_lock(lock);
+    uint64_t memory_bytes = comm->memory_bytes;
+    pthread_mutex_unlock(lock);
     *info = (tide_comm_info){
         .rank = comm->rank,
         .topology = comm->topology,
@@ -226,7 +229,7 @@ tide_status tide_comm_get_info(const tide_comm *comm, tide_comm_info *info)
         .buffer_bytes = comm->flows[TDI_FLOW_GATHER].scratch_bytes +
                         comm->flows[TDI_FLOW_REDUCE].scratch_bytes,
         .slot_bytes = comm->slot_bytes,
-        .memory_bytes = comm->memory_bytes,
+        .memory_bytes = memory_bytes,
         .copied_bytes = comm->copied_bytes,
     };
     return TIDE_OK;

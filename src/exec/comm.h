@@ -52,6 +52,7 @@ struct tide_comm {
     bool is_stuck; /* a thread may still use the comm: it is never freed */
     bool staged;   /* reduce-scatters stage gradients by default */
     bool multicast;
+    int together;         /* of all-gathers by default */
     uint64_t block_bytes; /* default block of a reduce-scatter; 0: the plan's */
 };
 
@@ -121,6 +122,8 @@ struct tide_request {
 
 /* Is the communicator still good? After a failure: TIDE_ERR_ABORTED. */
 tide_status tdi_comm_check(tide_comm *comm);
+/* What peers hear of it: they have done nothing INVALID themselves. */
+tide_status tdi_status_for_peers(tide_status status);
 /* Keeps the first failure and tells the peers. Returns status. */
 tide_status tdi_comm_failed(tide_comm *comm, tide_status status,
                             uint32_t culprit);
@@ -133,14 +136,17 @@ tide_status tdi_group_bind(tide_group *group, tide_coll coll, tide_dtype grad,
 /* Where an operand lies, for the rank named. */
 tide_status tdi_bind_address(tide_request *request, tide_operand at,
                              int32_t rank, tdi_address *address);
+/* A COPY or PUT with its addresses. */
+tide_status tdi_bind_move(tide_request *request, const tide_op *op,
+                          tdi_move *move);
 /* A REDUCE with its addresses; sources has room for TIDE_MAX_LOCAL. */
 tide_status tdi_bind_sum(tide_request *request, const tide_op *op,
                          tdi_address *sources, tdi_sum *sum);
 /* The count that a WAIT of this request waits for. */
 int64_t tdi_wait_target(const tide_request *request, const tide_op *op);
 
-/* Moves every flow's first request on as far as it goes; moved says whether
- * anything happened. */
+/* run.c, for backends without queues. Moves every flow's first request on as
+ * far as it goes; *moved becomes true if anything has happened. */
 tide_status tdi_run_all(tide_comm *comm, bool *moved);
 /* For callers that poll rather than wait, after a run that moved nothing:
  * faults and deadlines are theirs too. */

@@ -42,31 +42,22 @@ tide_status tide_all_gather_begin(tide_group *group, void **shard,
     return TIDE_OK;
 }
 
-/* A parameter without elements needs no storage. */
+/* A parameter without elements needs no storage. With push landing peers write
+ * at my offset of the arena. */
 static tide_status check_storages(const tide_group *group, void *const *storage)
 {
+    const tide_comm *comm = group->comm;
     size_t count = tide_layout_count(group->layout);
-    for (size_t p = 0; p < count; p++)
-        if (tide_layout_param(group->layout, p)->storage_bytes &&
-            (!storage || !storage[p]))
+    for (size_t p = 0; p < count; p++) {
+        uint64_t bytes = tide_layout_param(group->layout, p)->storage_bytes;
+        uint64_t offset;
+        if (bytes && (!storage || !storage[p]))
             return tdi_fail(TIDE_ERR_INVALID,
                             "all-gather of %s: storage of parameter %zu is "
                             "NULL",
                             group->name, p);
-    return TIDE_OK;
-}
-
-/* With push landing peers write at my offset of the arena. */
-static tide_status expose_storages(tide_request *request, void *const *storage)
-{
-    const tide_group *group = request->group;
-    const tide_comm *comm = group->comm;
-    tdi_grad_entry *entries = tdi_request_table(request);
-    for (size_t p = 0; p < tide_layout_count(group->layout); p++) {
-        uint64_t bytes = tide_layout_param(group->layout, p)->storage_bytes;
-        entries[p] = (tdi_grad_entry){0, 0};
-        if (bytes &&
-            !tdi_find_arena(comm, storage[p], bytes, &entries[p].where))
+        if (bytes && group->options[TIDE_ALL_GATHER].push &&
+            !tdi_find_arena(comm, storage[p], bytes, &offset))
             return tdi_fail(TIDE_ERR_INVALID,
                             "rank %u: all-gather of %s: push landing, and "
                             "storage of parameter %zu is not in the arena "
@@ -74,6 +65,19 @@ static tide_status expose_storages(tide_request *request, void *const *storage)
                             comm->rank, group->name, p);
     }
     return TIDE_OK;
+}
+
+/* Where they are, for peers to compare. */
+static void expose_storages(tide_request *request, void *const *storage)
+{
+    const tide_group *group = request->group;
+    tdi_grad_entry *entries = tdi_request_table(request);
+    for (size_t p = 0; p < tide_layout_count(group->layout); p++) {
+        uint64_t bytes = tide_layout_param(group->layout, p)->storage_bytes;
+        entries[p] = (tdi_grad_entry){0, 0};
+        if (bytes)
+            tdi_find_arena(group->comm, storage[p], bytes, &entries[p].where);
+    }
 }
 
 tide_status tide_all_gather_start(tide_request *request, void *const *storage,
@@ -88,7 +92,7 @@ tide_status tide_all_gather_start(tide_request *request, void *const *storage,
     size_t count = tide_layout_count(group->layout);
     TDI_TRY(check_storages(group, storage));
     if (request->bound->plan->options.push)
-        TDI_TRY(expose_storages(request, storage));
+        expose_storages(request, storage);
     if (count && storage)
         memcpy(request->memory, storage, count * sizeof(void *));
     if (!comm->backend->queue) {

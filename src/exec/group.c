@@ -7,6 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the user or the backend prefers to the planner's own defaults. */
+static void set_default_sizes(const tide_comm *comm, tide_plan_options *options)
+{
+    if (!options->chunk_bytes)
+        options->chunk_bytes = (uint64_t)tdi_env_number(TDI_ENV_CHUNK_KIB)
+                               << 10;
+    if (!options->block_bytes)
+        options->block_bytes = comm->block_bytes;
+}
+
 tide_status tide_group_create(tide_comm *comm, const tide_param *params,
                               size_t count, const char *name,
                               tide_group **group)
@@ -27,13 +37,12 @@ tide_status tide_group_create(tide_comm *comm, const tide_param *params,
     made->comm = comm;
     snprintf(made->name, sizeof(made->name), "%s", name ? name : "group");
     made->options[TIDE_ALL_GATHER].coll = TIDE_ALL_GATHER;
+    made->options[TIDE_ALL_GATHER].together = comm->together;
     made->options[TIDE_REDUCE_SCATTER].coll = TIDE_REDUCE_SCATTER;
     made->options[TIDE_REDUCE_SCATTER].staged = comm->staged;
-    made->options[TIDE_REDUCE_SCATTER].block_bytes = comm->block_bytes;
     made->options[TIDE_REDUCE_SCATTER].switch_reduce = comm->multicast;
-    made->options[TIDE_ALL_GATHER].together = comm->backend->queue != NULL;
-    made->options[TIDE_ALL_GATHER].chunk_bytes =
-        (uint64_t)tdi_env_number(TDI_ENV_CHUNK_KIB) << 10;
+    for (int coll = 0; coll < 2; coll++)
+        set_default_sizes(comm, &made->options[coll]);
     *group = made;
     return TIDE_OK;
 }
@@ -87,6 +96,7 @@ tide_status tide_group_set_options(tide_group *group,
     if (group->comm->backend->queue)
         tdi_queue_forget(group->comm, group);
     group->options[options->coll] = *options;
+    set_default_sizes(group->comm, &group->options[options->coll]);
     if (options->coll == TIDE_ALL_GATHER) {
         unbind(&group->gather);
         return TIDE_OK;

@@ -18,6 +18,7 @@ typedef struct hello {
     uint32_t ranks;
     uint32_t local_size;
     uint64_t machine;
+    uint64_t arena_bytes;
     uint64_t settings;
 } hello;
 
@@ -70,18 +71,33 @@ static uint64_t machine_id(void)
     return hash;
 }
 
-/* Everything in the environment or the configuration that changes plans. */
+/* What in the environment changes plans, or who signals whom and how. */
+static const tdi_env shared[] = {TDI_ENV_CHUNK_KIB, TDI_ENV_BLOCK_KIB,
+                                 TDI_ENV_STAGED, TDI_ENV_PULL_STREAMS,
+                                 TDI_ENV_DIRECT_RAILS};
+
 static uint64_t settings_hash(const tide_comm_config *config)
 {
-    static const tdi_env ids[] = {TDI_ENV_CHUNK_KIB, TDI_ENV_BLOCK_KIB,
-                                  TDI_ENV_STAGED};
     uint64_t hash = 0;
-    for (size_t i = 0; i < TDI_COUNT(ids); i++)
-        hash = tdi_hash(hash, (uint64_t)tdi_env_number(ids[i]));
+    for (size_t i = 0; i < TDI_COUNT(shared); i++)
+        hash = tdi_hash(hash, (uint64_t)tdi_env_number(shared[i]));
     const char *backend = config && config->backend ? config->backend : "";
     for (; *backend; backend++)
         hash = tdi_hash(hash, (uint64_t)(unsigned char)*backend);
     return hash;
+}
+
+static tide_status fail_settings(uint32_t rank, uint32_t other)
+{
+    char names[256] = "";
+    for (size_t i = 0; i < TDI_COUNT(shared); i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof(names) - used, ", %s",
+                 tdi_env_table[shared[i]].name);
+    }
+    return tdi_fail(TIDE_ERR_MISMATCH,
+                    "rank %u and rank %u differ in one of these: backend%s",
+                    rank, other, names);
 }
 
 static tide_status compare(const hello *mine, const hello *theirs,
@@ -97,12 +113,15 @@ static tide_status compare(const hello *mine, const hello *theirs,
                         "ranks, local size %u",
                         rank, mine->ranks, mine->local_size, other,
                         theirs->ranks, theirs->local_size);
-    if (mine->settings != theirs->settings)
+    /* Peers rely on equal offsets. */
+    if (mine->arena_bytes != theirs->arena_bytes)
         return tdi_fail(TIDE_ERR_MISMATCH,
-                        "rank %u and rank %u differ in backend, "
-                        "TIDE_CHUNK_KIB, TIDE_BLOCK_KIB or TIDE_STAGED",
-                        rank, other);
-    return TIDE_OK;
+                        "rank %u asks for an arena of %" PRIu64
+                        " bytes and rank %u for one of %" PRIu64
+                        " (0: the default)",
+                        rank, mine->arena_bytes, other, theirs->arena_bytes);
+    return mine->settings == theirs->settings ? TIDE_OK
+                                              : fail_settings(rank, other);
 }
 
 static tide_status compare_all(const tide_bootstrap *bootstrap,
@@ -128,6 +147,9 @@ tide_status tdi_meet(const tide_bootstrap *bootstrap,
     mine.local_size = config && config->local_size
                           ? config->local_size
                           : (uint32_t)tdi_env_number(TDI_ENV_LOCAL_SIZE);
+    mine.arena_bytes = config && config->arena_bytes
+                           ? config->arena_bytes
+                           : (uint64_t)tdi_env_number(TDI_ENV_ARENA_MIB) << 20;
     snprintf(mine.version, sizeof(mine.version), "%s", tide_version());
     hello *all = calloc(bootstrap->ranks, sizeof(hello));
     if (!all)

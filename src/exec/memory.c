@@ -17,10 +17,11 @@ typedef struct tdi_memory {
 bool tdi_find_arena(const tide_comm *comm, const void *address, uint64_t bytes,
                     uint64_t *offset)
 {
+    const tdi_arena *arena = &comm->arena;
     uintptr_t start = (uintptr_t)comm->backend->arena((tide_comm *)comm, 0);
     uintptr_t at = (uintptr_t)address;
-    if (at < start || bytes > comm->arena.bytes ||
-        at - start > comm->arena.bytes - bytes)
+    if (at < start + arena->first || bytes > arena->bytes ||
+        at - start > arena->bytes - bytes)
         return false;
     *offset = at - start;
     return true;
@@ -33,10 +34,11 @@ void *tdi_memory_first(const tide_comm *comm)
 
 tide_status tide_memory_take(tide_comm *comm, uint64_t bytes, void **memory)
 {
+    if (memory)
+        *memory = NULL;
     if (!comm || !memory || !bytes)
         return tdi_fail(TIDE_ERR_INVALID,
                         "comm or memory is NULL, or no bytes are asked for");
-    *memory = NULL;
     tdi_memory *made = malloc(sizeof(*made));
     if (!made)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for a list");

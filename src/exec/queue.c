@@ -58,14 +58,8 @@ static tide_status queue_move(tide_request *request, const tide_op *op)
 {
     tide_comm *comm = request->comm;
     uint8_t queue = queue_of(request, op->lane);
-    tdi_move move = {.width = op->width,
-                     .height = op->height,
-                     .dst_pitch = op->dst_pitch,
-                     .src_pitch = op->src_pitch};
-    TDI_TRY(tdi_bind_address(request, op->dst, tide_operand_rank(op->dst),
-                             &move.dst));
-    TDI_TRY(tdi_bind_address(request, op->src, tide_operand_rank(op->src),
-                             &move.src));
+    tdi_move move;
+    TDI_TRY(tdi_bind_move(request, op, &move));
     if (op->kind == TIDE_OP_PUT)
         return ops_of(comm)->put(comm, request->flow, queue, &move,
                                  (tide_channel)op->channel);
@@ -245,6 +239,8 @@ tide_status tdi_queue_fill_begin(tide_request *request)
     tide_status status = ops_of(comm)->follow(
         comm, request->flow, 1u << first_queue(request), NULL, &begun);
     ops_of(comm)->mark_drop(comm, begun);
+    if (status)
+        ops_of(comm)->leave(comm);
     return status;
 }
 
@@ -291,12 +287,25 @@ tide_status tdi_queue_start(tide_request *request, tide_stream stream)
 
 /* --- Waiting ------------------------------------------------------------ */
 
+/* A fault lets all waits pass: what is reached after one is not. */
+static tide_status check_mark(tide_comm *comm, const tdi_mark *mark,
+                              bool *reached)
+{
+    bool passed = false;
+    tide_status status = ops_of(comm)->mark_reached(comm, mark, &passed);
+    if (status)
+        return tdi_comm_failed(comm, status, comm->rank);
+    if (passed)
+        TDI_TRY(tdi_comm_check(comm));
+    *reached = passed;
+    return TIDE_OK;
+}
+
 static tide_status check_end(tide_request *request)
 {
-    tide_comm *comm = request->comm;
     if (request->complete || !request->end)
         return TIDE_OK;
-    return ops_of(comm)->mark_reached(comm, request->end, &request->complete);
+    return check_mark(request->comm, request->end, &request->complete);
 }
 
 /* Takes requests from the front; those of owners that wait no more go. */
@@ -337,8 +346,8 @@ tide_status tdi_queue_reached(tide_request *request, tide_phase phase,
     if (*reached)
         return TIDE_OK;
     TDI_TRY(ops_of(comm)->enter(comm));
-    tide_status status = mark ? ops_of(comm)->mark_reached(comm, mark, reached)
-                              : check_end(request);
+    tide_status status =
+        mark ? check_mark(comm, mark, reached) : check_end(request);
     ops_of(comm)->leave(comm);
     *reached = *reached || request->complete;
     return status;
@@ -356,16 +365,13 @@ static void nap(uint32_t tries)
 tide_status tdi_queue_wait(tide_request *request, tide_phase phase)
 {
     bool reached = false;
-    for (uint32_t tries = 0;; tries++) {
+    for (uint32_t tries = 0; !reached; tries++) {
         TDI_TRY(tdi_comm_check(request->comm));
-        tide_status status = tdi_queue_reached(request, phase, &reached);
-        if (status)
-            return tdi_comm_failed(request->comm, status, request->comm->rank);
-        if (reached)
-            /* A fault lets all waits pass: what was reached then is not. */
-            return tdi_comm_check(request->comm);
-        nap(tries);
+        TDI_TRY(tdi_queue_reached(request, phase, &reached));
+        if (!reached)
+            nap(tries);
     }
+    return TIDE_OK;
 }
 
 /* --- Draining ----------------------------------------------------------- */
@@ -402,10 +408,10 @@ static tide_status await_mark(tide_comm *comm, const tdi_mark *mark)
     bool reached = false;
     for (uint32_t tries = 0; !reached; tries++) {
         TDI_TRY(tdi_comm_check(comm));
-        TDI_TRY(ops_of(comm)->mark_reached(comm, mark, &reached));
+        TDI_TRY(check_mark(comm, mark, &reached));
         nap(tries);
     }
-    return tdi_comm_check(comm);
+    return TIDE_OK;
 }
 
 tide_status tdi_queue_drain(tide_comm *comm, tdi_flow_id id,

@@ -25,10 +25,12 @@ tide_status tdi_queue_start(tide_request *request, tide_stream stream);
  * after the default stream, and the default stream after it. */
 tide_status tdi_queue_fill(tide_request *request, char *to, const void *from,
                            uint64_t bytes);
+/* What goes well needs its end, whatever comes of the fills between. */
 tide_status tdi_queue_fill_begin(tide_request *request);
 tide_status tdi_queue_fill_end(tide_request *request);
 
-/* Takes requests that are through out of the flow. */
+/* Takes requests that are through out of the flow. After a fault none is: its
+ * status. */
 tide_status tdi_queue_reap(tide_comm *comm, tdi_flow_id flow);
 /* Waits on the host for the requests of a flow that were started. */
 void tdi_queue_settle(tide_comm *comm, tdi_flow_id flow);
@@ -39,7 +41,8 @@ tide_status tdi_queue_drain(tide_comm *comm, tdi_flow_id flow,
 tide_status tdi_queue_reached(tide_request *request, tide_phase phase,
                               bool *reached);
 tide_status tdi_queue_wait(tide_request *request, tide_phase phase);
-/* Waits for the requests of a group that is about to go; NULL: all groups. */
+/* Waits for the requests of a group whose plans are about to go, until the
+ * deadline at most; after a fault it drops them. NULL: all groups. */
 void tdi_queue_forget(tide_comm *comm, const tide_group *group);
 /* Frees what a request holds of the backend. */
 void tdi_queue_drop(tide_request *request);
@@ -48,7 +51,7 @@ void tdi_queue_drop(tide_request *request);
  * It looks at the flows under this lock. */
 tide_status tdi_watch_start(tide_comm *comm);
 void tdi_watch_stop(tide_comm *comm);
-/* What it has found, with its message. */
+/* What it has found, with its message. Any thread. */
 tide_status tdi_watch_fault(tide_comm *comm);
 void tdi_watch_lock(tide_comm *comm);
 void tdi_watch_unlock(tide_comm *comm);

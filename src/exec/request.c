@@ -365,7 +365,8 @@ static tide_status test_queued(tide_request *request, tide_phase phase,
                                int *reached)
 {
     bool is_reached;
-    TDI_TRY(tdi_comm_check(request->comm));
+    if (!request->complete) /* what was complete before a fault stays so */
+        TDI_TRY(tdi_comm_check(request->comm));
     TDI_TRY(tdi_queue_reached(request, phase, &is_reached));
     *reached = is_reached;
     return TIDE_OK;

@@ -27,14 +27,8 @@ static step weigh(const tide_op *op)
 static tide_status run_copy(tide_request *request, const tide_op *op)
 {
     tide_comm *comm = request->comm;
-    tdi_move move = {.width = op->width,
-                     .height = op->height,
-                     .dst_pitch = op->dst_pitch,
-                     .src_pitch = op->src_pitch};
-    TDI_TRY(tdi_bind_address(request, op->dst, tide_operand_rank(op->dst),
-                             &move.dst));
-    TDI_TRY(tdi_bind_address(request, op->src, tide_operand_rank(op->src),
-                             &move.src));
+    tdi_move move;
+    TDI_TRY(tdi_bind_move(request, op, &move));
     TDI_TRY(comm->backend->copy(comm, &move));
     if (op->kind == TIDE_OP_PUT)
         comm->backend->signal(comm, request->flow,

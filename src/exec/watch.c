@@ -152,7 +152,7 @@ static void find_fault(tide_comm *comm)
     watch->fault = status;
     snprintf(watch->message, sizeof(watch->message), "%s", tide_last_error());
     atomic_store(&watch->is_over, true);
-    comm->backend->abort(comm, status, comm->rank);
+    comm->backend->abort(comm, tdi_status_for_peers(status), comm->rank);
     comm->backend->queue->let_go(comm);
 }
 
@@ -176,6 +176,15 @@ static void *run(void *context)
     return NULL;
 }
 
+static void free_watch(tide_comm *comm)
+{
+    tdi_watch *watch = comm->watch;
+    comm->watch = NULL;
+    pthread_mutex_destroy(&watch->lock);
+    pthread_cond_destroy(&watch->wake);
+    free(watch);
+}
+
 tide_status tdi_watch_start(tide_comm *comm)
 {
     tdi_watch *watch = calloc(1, sizeof(*watch));
@@ -187,8 +196,7 @@ tide_status tdi_watch_start(tide_comm *comm)
     int error = pthread_create(&watch->thread, NULL, run, comm);
     if (!error)
         return TIDE_OK;
-    comm->watch = NULL;
-    free(watch);
+    free_watch(comm);
     return tdi_fail(TIDE_ERR_SYSTEM, "rank %u: no watch thread: %s", comm->rank,
                     strerror(error));
 }
@@ -203,8 +211,5 @@ void tdi_watch_stop(tide_comm *comm)
     pthread_cond_signal(&watch->wake);
     pthread_mutex_unlock(&watch->lock);
     pthread_join(watch->thread, NULL);
-    pthread_mutex_destroy(&watch->lock);
-    pthread_cond_destroy(&watch->wake);
-    comm->watch = NULL;
-    free(watch);
+    free_watch(comm);
 }

@@ -116,9 +116,20 @@ tide_status tdi_node_poll(tide_comm *comm, tdi_flow_id flow,
 
 /* --- Faults ------------------------------------------------------------- */
 
+/* The word of an abort: what happened, whom it is laid to, and who says so. */
+enum { RANK_BITS = 24, RANK_MASK = (1 << RANK_BITS) - 1 };
+_Static_assert(TIDE_MAX_RANKS <= RANK_MASK, "two ranks and a status fit");
+
+static uint64_t pack_abort(tide_status status, uint32_t culprit,
+                           uint32_t reporter)
+{
+    return (uint64_t)-status << 2 * RANK_BITS |
+           (uint64_t)reporter << RANK_BITS | culprit;
+}
+
 void tdi_node_abort(tide_comm *comm, tide_status status, uint32_t culprit)
 {
-    uint64_t word = (uint64_t)(uint32_t)status << 32 | culprit;
+    uint64_t word = pack_abort(status, culprit, comm->rank);
     for (uint32_t r = 0; r < node_of(comm)->ranks; r++) {
         uint64_t none = 0;
         if (!node_of(comm)->peers[r].segment)
@@ -135,20 +146,26 @@ void tdi_node_abort(tide_comm *comm, tide_status status, uint32_t culprit)
 tide_status tdi_node_check(tide_comm *comm)
 {
     uint64_t word = atomic_load(&node_control_of(comm, comm->rank)->abort);
-    tide_status status = (tide_status)(int32_t)(word >> 32);
-    uint32_t culprit = (uint32_t)word;
+    int code = (int)(word >> 2 * RANK_BITS);
+    tide_status status = (tide_status)(-code);
+    uint32_t reporter = word >> RANK_BITS & RANK_MASK;
+    uint32_t culprit = word & RANK_MASK;
     if (!word)
         return TIDE_OK;
-    if (culprit == comm->rank && status == TIDE_ERR_PEER)
+    if (status != TIDE_ERR_PEER)
+        return tdi_fail(status, "rank %u: rank %u %s", comm->rank, culprit,
+                        status == TIDE_ERR_ABORTED
+                            ? "aborted the communicator"
+                            : "met an error; its own message has the cause");
+    if (culprit == comm->rank)
         return tdi_fail(status,
-                        "rank %u: a peer has waited for this rank past the "
-                        "deadline, and gave up",
-                        comm->rank);
-    return tdi_fail(status, "rank %u: rank %u %s", comm->rank, culprit,
-                    status == TIDE_ERR_ABORTED ? "aborted the communicator"
-                    : status == TIDE_ERR_PEER
-                        ? "is dead, or did not arrive before the deadline"
-                        : "met an error; its own message has the cause");
+                        "rank %u: rank %u has waited for this rank in vain, "
+                        "and gave up",
+                        comm->rank, reporter);
+    return tdi_fail(status,
+                    "rank %u: rank %u is dead, or did not arrive before the "
+                    "deadline; so says rank %u",
+                    comm->rank, culprit, reporter);
 }
 
 /* The peer's process has ended without saying so. The socket tells it, unless

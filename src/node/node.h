@@ -26,7 +26,7 @@ typedef struct node_control {
     _Atomic uint32_t state;
     _Atomic uint32_t doorbell; /* rung after every change that peers make */
     _Atomic uint32_t sleeping; /* the rank waits on its doorbell */
-    _Atomic uint64_t abort;    /* status << 32 | culprit; 0: none */
+    _Atomic uint64_t abort;    /* who gave up, and why; 0: nobody */
     _Atomic uint64_t calls;    /* calls made known so far */
     _Atomic uint64_t seen_ms;  /* when the rank last waited, tdi_now_ms */
     uint64_t magic_address;    /* of a word that holds `magic`, to try reads */
@@ -78,10 +78,15 @@ static inline bool node_has(const tide_comm *comm, uint32_t rank)
  */
 tide_status tdi_node_open(tide_comm *comm, const tide_bootstrap *bootstrap,
                           const uint64_t *machines, uint64_t bytes);
+/* Tells the peers, who need not wait. If comm->is_stuck, what is mapped stays.
+ * NULL comm->node is fine. */
 void tdi_node_close(tide_comm *comm);
 
-/* control.c: signals, calls, sleeping, faults. */
+/* control.c: signals, calls, sleeping, faults. What follows serves as the
+ * functions of a backend of the same names; see backend.h. */
 void tdi_node_ring(tide_comm *comm, uint32_t rank); /* a doorbell */
+/* Tells all ranks of my machine what happened and whose fault it is; who hears
+ * of several aborts keeps the first. Any thread. */
 void tdi_node_abort(tide_comm *comm, tide_status status, uint32_t culprit);
 void tdi_node_publish(tide_comm *comm, const tdi_call *call);
 void tdi_node_signal(tide_comm *comm, tdi_flow_id flow, uint32_t to,
@@ -92,6 +97,7 @@ _Atomic uint64_t *tdi_node_cell(const tide_comm *comm, uint32_t at,
                                 uint32_t source);
 /* More signals than ever come, in all of my cells: every wait passes. */
 void tdi_node_flood(tide_comm *comm);
+/* The first abort that I have heard of. Any thread. */
 tide_status tdi_node_check(tide_comm *comm);
 /* An access to the peer's memory has failed: does abort or death explain it?
  * gone: its process is known to have ended. */
@@ -102,8 +108,9 @@ tide_status tdi_node_watch(tide_comm *comm, const tdi_block *blocks,
                            size_t count, uint64_t waited_ms);
 tide_status tdi_node_idle(tide_comm *comm, const tdi_block *blocks,
                           size_t count, uint64_t waited_ms);
-/* The record of a peer's call with my call's number; NULL: it is not there
- * yet. Waits for it until the deadline, and compares the two. */
+/* Waits until the peer has made its call of my call's number known, until the
+ * deadline at most; *theirs is its record, which lasts until my next call. A
+ * mismatch if the two calls differ. */
 tide_status tdi_node_await_call(tide_comm *comm, const tdi_call *mine,
                                 uint32_t rank, const tdi_call **theirs);
 

@@ -29,7 +29,6 @@ typedef struct node_card {
     struct sockaddr_un address;
     uint32_t length;
     uint64_t token;
-    uint64_t segment_bytes;
 } node_card;
 
 typedef struct greeting {
@@ -119,26 +118,39 @@ static tide_status await_socket(tide_comm *comm, int fd, short events,
                     comm->rank, comm->timeout_ms / 2);
 }
 
-static tide_status send_segment(tide_comm *comm, int fd, uint64_t token)
-{
-    greeting hello = {token, comm->rank};
+/* A greeting with room for a descriptor. */
+typedef struct letter {
+    greeting hello;
     union {
         struct cmsghdr align;
         char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec data = {&hello, sizeof(hello)};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.space,
-                             .msg_controllen = sizeof(control.space)};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    } control;
+    struct iovec data;
+    struct msghdr message;
+} letter;
+
+static void make_letter(letter *l)
+{
+    *l = (letter){.data = {&l->hello, sizeof(l->hello)},
+                  .message = {.msg_iov = &l->data,
+                              .msg_iovlen = 1,
+                              .msg_control = l->control.space,
+                              .msg_controllen = sizeof(l->control.space)}};
+}
+
+static tide_status send_segment(tide_comm *comm, int fd, uint64_t token)
+{
+    letter l;
+    make_letter(&l);
+    l.hello = (greeting){token, comm->rank};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&l.message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(header), &node_of(comm)->memory, sizeof(int));
     /* A peer that has gone will be missed by the next exchange of all. */
-    ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL));
-    if (sent != sizeof(hello) && errno != EPIPE && errno != ECONNRESET)
+    ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(fd, &l.message, MSG_NOSIGNAL));
+    if (sent != sizeof(l.hello) && errno != EPIPE && errno != ECONNRESET)
         return tdi_fail_errno("rank %u: sending its segment", comm->rank);
     return TIDE_OK;
 }
@@ -148,20 +160,13 @@ static tide_status receive_segment(tide_comm *comm, int fd, uint64_t token,
                                    uint64_t deadline)
 {
     tdi_node *node = node_of(comm);
-    greeting hello = {0};
     int memory = -1;
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec data = {&hello, sizeof(hello)};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.space,
-                             .msg_controllen = sizeof(control.space)};
+    letter l;
+    make_letter(&l);
     TDI_TRY(await_socket(comm, fd, POLLIN, deadline));
-    ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC));
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &l.message, MSG_CMSG_CLOEXEC));
+    struct cmsghdr *header = CMSG_FIRSTHDR(&l.message);
+    greeting hello = l.hello;
     if (got == sizeof(hello) && header && header->cmsg_type == SCM_RIGHTS)
         memcpy(&memory, CMSG_DATA(header), sizeof(int));
     if (memory < 0 || hello.token != token || hello.rank >= node->ranks ||
@@ -201,7 +206,6 @@ static tide_status listen_for_peers(tide_comm *comm, node_card *card, int *fd)
         getrandom(&card->token, sizeof(card->token), 0) != sizeof(card->token))
         return tdi_fail_errno("rank %u: listening for its peers", comm->rank);
     card->length = length;
-    card->segment_bytes = node_of(comm)->segment_bytes;
     return TIDE_OK;
 }
 
@@ -261,20 +265,6 @@ static tide_status meet_peers(tide_comm *comm, int listener,
     return TIDE_OK;
 }
 
-static tide_status check_cards(const tide_comm *comm, const node_card *cards)
-{
-    uint32_t ranks = node_of(comm)->ranks;
-    for (uint32_t r = 0; r < ranks; r++)
-        if (cards[r].segment_bytes != cards[comm->rank].segment_bytes)
-            return tdi_fail(TIDE_ERR_MISMATCH,
-                            "rank %u has an arena of %llu bytes and rank %u "
-                            "one of %llu",
-                            comm->rank,
-                            (unsigned long long)cards[comm->rank].segment_bytes,
-                            r, (unsigned long long)cards[r].segment_bytes);
-    return TIDE_OK;
-}
-
 static tide_status hand_over(tide_comm *comm, const tide_bootstrap *bootstrap,
                              const uint64_t *machines)
 {
@@ -293,8 +283,6 @@ static tide_status hand_over(tide_comm *comm, const tide_bootstrap *bootstrap,
     status = tdi_meet_agree(bootstrap, status);
     if (!status)
         status = tdi_meet_exchange(bootstrap, &mine, cards, sizeof(mine));
-    if (!status)
-        status = check_cards(comm, cards);
     if (!status)
         status = meet_peers(comm, listener, cards, machines, calls);
     for (uint32_t r = 0; calls && r < ranks; r++)
@@ -338,13 +326,16 @@ void tdi_node_close(tide_comm *comm)
     if (node->peers)
         say_goodbye(comm);
     for (uint32_t r = 0; node->peers && r < node->ranks; r++) {
-        if (node->peers[r].segment)
-            munmap(node->peers[r].segment, node->segment_bytes);
         if (node->peers[r].socket >= 0)
             close(node->peers[r].socket);
         if (node->peers[r].process >= 0)
             close(node->peers[r].process);
     }
+    if (comm->is_stuck) /* a thread, or a stream, may still look at it */
+        return;
+    for (uint32_t r = 0; node->peers && r < node->ranks; r++)
+        if (node->peers[r].segment)
+            munmap(node->peers[r].segment, node->segment_bytes);
     free(node->peers);
     free(node);
     comm->node = NULL;

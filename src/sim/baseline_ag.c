@@ -32,10 +32,10 @@ static void pull_all(tdi_builder *b, const tdi_run *run, uint32_t here,
                      uint32_t index)
 {
     tdi_add_after(b, TIDE_LANE_LAND, here);
-    tdi_land_run(b, b->rank, run, (int32_t)b->rank);
+    tdi_land_run(b, b->rank, run, (int32_t)b->rank, TIDE_LANE_LAND);
     for (uint32_t i = 1; i < b->topology.local_size; i++) {
         tdi_add_wait(b, TIDE_LANE_LAND, tdi_peer(b, i), TIDE_CH_STAGED, index);
-        tdi_land_run(b, tdi_peer(b, i), run, (int32_t)b->rank);
+        tdi_land_run(b, tdi_peer(b, i), run, (int32_t)b->rank, TIDE_LANE_LAND);
     }
     tdi_expect_peers(b, TIDE_CH_STAGED, 1);
 }
@@ -48,7 +48,7 @@ static void land(tdi_builder *b, const tdi_run *run, tide_lane from,
     uint32_t here = b->last[from];
     if (b->options->push) {
         tdi_add_after(b, TIDE_LANE_LAND, here);
-        tdi_land_run(b, b->rank, run, TIDE_ALL_LOCAL);
+        tdi_land_run(b, b->rank, run, TIDE_ALL_LOCAL, TIDE_LANE_LAND);
         return;
     }
     tdi_signal_peers(b, from, TIDE_CH_STAGED);

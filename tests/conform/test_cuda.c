@@ -62,8 +62,14 @@ static const scene scenes[] = {
     {WORLD(4, 4, 0, 0, 1, 1, 3, 1), .settings = {"FAKE_SEED", "7"}},
     /* Ranks that share a device; rails without NCCL; no batch copies. */
     {WORLD(4, 4, 0, 0, 1, 0, 3, 1),
-     .settings = {"FAKE_DEVICES", "1", "NCCL_MULTI_RANK_GPU_ENABLE", "1"}},
+     .settings = {"FAKE_DEVICES", "1", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                  "CUDA_DEVICE_MAX_CONNECTIONS", "32"}},
     {WORLD(4, 2, 256, 64, 1, 0, 3, 1), .settings = {"TIDE_DIRECT_RAILS", "1"}},
+    /* Landing on two streams; copies within a device by the driver. */
+    {WORLD(4, 4, 0, 0, 1, 0, 6, 2), .settings = {"TIDE_PULL_STREAMS", "2"}},
+    {WORLD(4, 2, 256, 64, 1, 0, 6, 1),
+     .settings = {"TIDE_PULL_STREAMS", "2", "FAKE_CONNECTIONS", "1"}},
+    {WORLD(4, 2, 256, 64, 1, 0, 6, 2), .settings = {"TIDE_LOCAL_COPIES", "0"}},
     {WORLD(4, 2, 256, 64, 1, 0, 3, 1),
      .settings = {"TIDE_CUDA_LIBRARY", TIDE_FAKE_FOLDER "/12/libcuda.so.1",
                   "FAKE_DRIVER_VERSION", "12080"}},

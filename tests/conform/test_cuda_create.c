@@ -11,6 +11,9 @@
 #include "support/ranks.h"
 #include "support/scenes.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 typedef struct refusal {
     tide_status status;
     const char *all[4];   /* every rank's message has these */
@@ -114,6 +117,50 @@ static int come_and_go(const tide_bootstrap *bootstrap, void *context)
     return 0;
 }
 
+/* --- Hardware queues ------------------------------------------------------ */
+
+typedef struct warning {
+    const char *texts[3]; /* of one line on stderr; none: no line */
+} warning;
+
+/* What the process has written to the file in place of stderr. */
+static void check_warning(const warning *w, int file)
+{
+    char text[1024] = "";
+    CHECK_INT(pread(file, text, sizeof(text) - 1, 0), >=, 0);
+    for (size_t i = 0; i < TDI_COUNT(w->texts) && w->texts[i]; i++)
+        CHECK_TEXT(text, w->texts[i]);
+    const char *line = strchr(text, '\n');
+    CHECK_INT(strlen(text), ==, w->texts[0] ? line + 1 - text : 0);
+}
+
+/* Too few of them are said at creation, once. */
+static int warn(const tide_bootstrap *bootstrap, void *context)
+{
+    int file = memfd_create("stderr", 0), kept = dup(STDERR_FILENO);
+    tide_comm *comm;
+    tide_comm_config config = {.backend = "cuda",
+                               .timeout_ms = RANKS_FOREVER_MS,
+                               .arena_bytes = 1 << 20};
+    if (!bootstrap->rank)
+        CHECK_INT(dup2(file, STDERR_FILENO), ==, STDERR_FILENO);
+    tide_status status = tide_comm_create(bootstrap, &config, &comm);
+    if (!bootstrap->rank)
+        CHECK_INT(dup2(kept, STDERR_FILENO), ==, STDERR_FILENO);
+    CHECK_OK(status);
+    if (!bootstrap->rank)
+        check_warning(context, file);
+    tide_comm_destroy(comm);
+    close(file);
+    close(kept);
+    return 0;
+}
+
+#define WARNING(...)                                                           \
+    (void *)&(const warning)                                                   \
+    {                                                                          \
+        .texts = {__VA_ARGS__}                                                 \
+    }
 #define REFUSAL(...)                                                           \
     (void *)&(const refusal)                                                   \
     {                                                                          \
@@ -270,6 +317,12 @@ static const scene scenes[] = {
          REFUSAL(.status = TIDE_ERR_UNSUPPORTED, .local_size = 4,
                  .all = {"rank 0", "not within reach", "TIDE_LOCAL_SIZE"}),
      .settings = {"FAKE_LSA_SIZE", "2"}},
+    {.name = "streams late on rank 1",
+     .ranks = 3,
+     .body = refuse_and_stay,
+     .context = REFUSAL(.status = TIDE_ERR_PEER, .late = true,
+                        .all = {"rank 1", "trying the streams"}),
+     .settings = {"FAKE_FAULT", "write_late", "FAKE_FAULT_RANK", "1"}},
     {.name = "rail of rank 1 is dead",
      .ranks = 2,
      .body = refuse,
@@ -290,6 +343,30 @@ static const scene scenes[] = {
      .ranks = 3,
      .body = do_without_multicast,
      .settings = {"FAKE_FAULT", "no_multicast", "FAKE_FAULT_RANK", "2"}},
+    /* Hardware queues: three streams a rank. */
+    {.name = "one hardware queue",
+     .ranks = 2,
+     .body = warn,
+     .context = WARNING("WARNING", "CUDA_DEVICE_MAX_CONNECTIONS=1", "unset"),
+     .settings = {"CUDA_DEVICE_MAX_CONNECTIONS", "1"}},
+    {.name = "few hardware queues",
+     .ranks = 4,
+     .body = warn,
+     .context = WARNING("4 ranks of this process", "12 streams", "8 hardware"),
+     .settings = {"FAKE_DEVICES", "1", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                  "CUDA_DEVICE_MAX_CONNECTIONS", "8"}},
+    {.name = "hardware queues enough",
+     .ranks = 4,
+     .body = warn,
+     .context = WARNING(NULL),
+     .settings = {"FAKE_DEVICES", "1", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                  "CUDA_DEVICE_MAX_CONNECTIONS", "12"}},
+    {.name = "hardware queues of several devices",
+     .ranks = 4,
+     .body = warn,
+     .context = WARNING(NULL),
+     .settings = {"FAKE_DEVICES", "2", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                  "CUDA_DEVICE_MAX_CONNECTIONS", "8"}},
     {.name = "come and go",
      .ranks = 3,
      .body = come_and_go,

@@ -247,6 +247,19 @@ static void change_options_late(tide_group *group)
     CHECK_TEXT(tide_last_error(), "multicast");
 }
 
+/* Sizes of zero are the communicator's defaults, also once they are set. */
+static void set_no_sizes(tide_group *group)
+{
+    tide_plan_options options = {.coll = TIDE_REDUCE_SCATTER};
+    const tide_plan *plan;
+    for (int round = 0; round < 2; round++) {
+        CHECK_OK(tide_group_plan(group, TIDE_REDUCE_SCATTER, TIDE_BF16,
+                                 TIDE_F32, &plan));
+        CHECK_INT(plan->options.block_bytes, ==, 512 << 10);
+        CHECK_OK(tide_group_set_options(group, &options));
+    }
+}
+
 static int run_all(const tide_bootstrap *bootstrap, void *context)
 {
     (void)context;
@@ -264,6 +277,7 @@ static int run_all(const tide_bootstrap *bootstrap, void *context)
     misuse_gather(group);
     begin_too_many(group);
     change_options_late(group);
+    set_no_sizes(group);
     for (uint32_t call = 0; call < 4; call++) {
         CHECK_OK(call_gather(group, 0, call));
         CHECK_OK(call_reduce(group, 0, call));

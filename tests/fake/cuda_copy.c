@@ -297,6 +297,8 @@ static void run_mem_ops(fake_work *work)
                                   is_wait ? FAKE_READ : FAKE_WRITE,
                                   is_wait ? "a stream's wait for a value"
                                           : "a stream's write of a value");
+        if (!is_wait && fake_fault("write_late", device))
+            fake_sleep_us((uint64_t)fake_setting("FAKE_LATE_MS", 1500) * 1000);
         if (!is_wait)
             fake_write_value(&view, op->value);
         else if (!fake_fault("no_value_waits", device))

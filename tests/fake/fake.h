@@ -32,6 +32,7 @@
  * no_symmetric no_host_rma mem_alloc_fails register_refused register_hangs
  * register_late null_window no_multicast multicast_null multicast_fails
  *       put_lost signal_lost no_value_waits no_event_waits no_signal_waits
+ *       write_late
  *   FAKE_FAULT_RANK         the rank (of a device: its number); all
  *   FAKE_FAULT_AFTER 0      calls before put_lost and signal_lost
  *   FAKE_LATE_MS 1500       for *_late

@@ -34,6 +34,18 @@ static void check_holes(const model *m)
     CHECK_INT(m->arena.count, <=, m->arena.capacity);
 }
 
+/* The last run of `pages` free pages, or PAGES. */
+static uint32_t find_last(const model *m, uint32_t pages)
+{
+    uint32_t run = 0;
+    for (uint32_t page = PAGES; page-- > FIRST;) {
+        run = m->owner[page] ? 0 : run + 1;
+        if (run == pages)
+            return page;
+    }
+    return PAGES;
+}
+
 /* The first run of `pages` free pages, or PAGES. */
 static uint32_t find_first(const model *m, uint32_t pages)
 {
@@ -46,12 +58,13 @@ static uint32_t find_first(const model *m, uint32_t pages)
     return PAGES;
 }
 
-static void take(model *m, uint32_t i, uint64_t bytes)
+static void take(model *m, uint32_t i, uint64_t bytes, bool top)
 {
     uint32_t pages = (uint32_t)tdi_ceil_div(tdi_max(bytes, 1), PAGE);
-    uint32_t want = find_first(m, pages);
+    uint32_t want = top ? find_last(m, pages) : find_first(m, pages);
     tdi_range *range;
-    tide_status status = tdi_arena_take(&m->arena, bytes, &range);
+    tide_status status = top ? tdi_arena_take_top(&m->arena, bytes, &range)
+                             : tdi_arena_take(&m->arena, bytes, &range);
     CHECK_STATUS(status, want == PAGES ? TIDE_ERR_MEMORY : TIDE_OK);
     if (status)
         return;
@@ -85,7 +98,7 @@ static void live_at_random(uint64_t seed)
         /* Mostly small at odd seeds, so that the list of holes grows. */
         uint64_t most = step % 1000 < 500 ? 2 * PAGE : 20 * PAGE;
         if (!m.range[i]) {
-            take(&m, i, check_between(&seed, 0, most));
+            take(&m, i, check_between(&seed, 0, most), i % 3 == 0);
         } else if (check_between(&seed, 0, 3) == 0) {
             tdi_range_keep(&m.arena, m.range[i]);
             m.kept[i]++;
@@ -136,6 +149,8 @@ static void take_too_much(void)
     tdi_range *range, *all;
     CHECK_OK(tdi_arena_init(&arena, 0, PAGE * 8, PAGE));
     for (size_t i = 0; i < TDI_COUNT(sizes); i++) {
+        CHECK_STATUS(tdi_arena_take_top(&arena, sizes[i], &range),
+                     TIDE_ERR_MEMORY);
         CHECK_STATUS(tdi_arena_take(&arena, sizes[i], &range), TIDE_ERR_MEMORY);
         CHECK_TEXT(tide_last_error(), "largest hole: 32768");
         CHECK_TEXT(tide_last_error(), "raise TIDE_ARENA_MIB");

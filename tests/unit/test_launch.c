@@ -304,6 +304,52 @@ static void test_refusals(void)
     CHECK_INT(tide_launch(UINT32_MAX, 0, return_code, &zero, NULL), ==, -1);
 }
 
+/* --- Threads ------------------------------------------------------------ */
+
+static int talk_in_thread(const tide_bootstrap *boot, void *context)
+{
+    board *seen = context;
+    int mine = (int)boot->rank + 1, all[3];
+    seen->pid[boot->rank] = getpid();
+    CHECK_INT(allgather(boot, &mine, all, sizeof(mine)), ==, 0);
+    for (int rank = 0; rank < 3; rank++)
+        CHECK_INT(all[rank], ==, rank + 1);
+    return boot->rank == 1 ? 1000 : (int)boot->rank;
+}
+
+/* One leaves at once: whoever waits for it hears of it. */
+static int miss_one(const tide_bootstrap *boot, void *context)
+{
+    char byte = 1, all[3];
+    (void)context;
+    if (boot->rank == 2)
+        return 0;
+    CHECK_INT(allgather(boot, &byte, all, 1), !=, 0);
+    CHECK_TEXT(tide_last_error(), "rank 2 ended");
+    return 3;
+}
+
+static void test_threads(void)
+{
+    board *seen = make_board();
+    int codes[3], zero = 0;
+    CHECK_INT(tide_launch_threads(3, talk_in_thread, seen, codes), ==, 255);
+    for (int rank = 0; rank < 3; rank++)
+        CHECK_INT(seen->pid[rank], ==, getpid());
+    CHECK_INT(codes[0], ==, 0);
+    CHECK_INT(codes[1], ==, 255); /* what no exit code can be */
+    CHECK_INT(codes[2], ==, 2);
+    CHECK_INT(tide_launch_threads(3, miss_one, NULL, codes), ==, 3);
+    CHECK_INT(codes[2], ==, 0);
+    CHECK_INT(tide_launch_threads(1, return_code, &zero, NULL), ==, 0);
+    CHECK_INT(tide_launch_threads(0, return_code, &zero, NULL), ==, -1);
+    CHECK_TEXT(tide_last_error(), "0 threads");
+    CHECK_INT(tide_launch_threads(2, NULL, NULL, NULL), ==, -1);
+    CHECK_TEXT(tide_last_error(), "without a body");
+    CHECK_INT(tide_launch_threads(TIDE_MAX_LOCAL + 1, return_code, &zero, NULL),
+              ==, -1);
+}
+
 int main(void)
 {
     test_codes();
@@ -318,5 +364,6 @@ int main(void)
     test_other_children();
     test_buffers();
     test_refusals();
+    test_threads();
     return 0;
 }

@@ -206,6 +206,8 @@ static const struct {
     tide_plan_options options;
 } kinds[] = {
     {"all-gather, pull", {.coll = TIDE_ALL_GATHER, .chunk_bytes = 64}},
+    {"all-gather, two lanes",
+     {.coll = TIDE_ALL_GATHER, .chunk_bytes = 64, .together = 2}},
     {"all-gather, push",
      {.coll = TIDE_ALL_GATHER, .push = 1, .chunk_bytes = 64, .window = 1}},
     {"reduce-scatter, direct",

@@ -88,6 +88,7 @@ static void choose_options(uint64_t *random, tide_plan_options *o)
     o->push = (int)check_between(random, 0, 1);
     o->chunk_bytes = pick(random, chunks, TDI_COUNT(chunks));
     o->window = (uint32_t)check_between(random, 0, 3);
+    o->together = (int)check_between(random, 0, 2);
     if (o->coll == TIDE_ALL_GATHER)
         return;
     o->grad_dtype = check_between(random, 0, 1) ? TIDE_BF16 : TIDE_F32;

@@ -17,6 +17,7 @@
 #include "node/node.h"
 
 enum { CUDA_QUEUES = 4, CUDA_BATCH = 128, CUDA_RAIL_WAITS = 64 };
+enum { CUDA_COMMS = 2 * TDI_FLOWS }; /* most communicators of NCCL */
 
 /* A wait that NCCL has queued, and what comes right behind it. */
 typedef struct cuda_rail_wait {
@@ -51,9 +52,9 @@ typedef struct cuda_batch {
 } cuda_batch;
 
 typedef struct cuda_flow {
-    cu_stream stream[CUDA_QUEUES]; /* NULL: not used yet */
+    cu_stream stream[CUDA_QUEUES]; /* NULL: no lane has that queue */
     cu_event end;                  /* of the last plan */
-    uint8_t end_queue;             /* where that is; CUDA_QUEUES: none yet */
+    uint8_t end_queue;             /* where that is, once there is an end */
     cu_event gate[CUDA_QUEUES];    /* the beginning or end of a plan's queue */
     cu_event *note;
     uint32_t note_count;
@@ -74,6 +75,7 @@ typedef struct cuda_state {
     int priority;
     bool own_kernel;   /* copies within the device are one of ours */
     bool direct_rails; /* ranks of other nodes that are in reach: no NCCL */
+    nccl_id ids[CUDA_COMMS]; /* here, for a step that comes back late */
     char *arena;
     cu_pointer *base; /* [rank]: its arena, 0 where it cannot be reached */
     bool *is_here;    /* [rank]: on this device */
@@ -101,23 +103,27 @@ static inline bool cuda_same_node(const tide_comm *comm, uint32_t rank)
     return rank / size == comm->rank / size;
 }
 
-/* Does NCCL carry what I send to that rank? */
+/* Does NCCL carry what I send to that rank? Else its arena is in reach, and so
+ * are its cells, which take a node segment. */
 static inline bool cuda_over_rail(const tide_comm *comm, uint32_t rank)
 {
     const cuda_state *cuda = cuda_of(comm);
     return !cuda_same_node(comm, rank) &&
-           !(cuda->direct_rails && cuda->base[rank]);
+           !(cuda->direct_rails && cuda->base[rank] && node_has(comm, rank));
 }
 
 /* device.c: the device, its context, kernels; local. */
 tide_status tdi_cuda_probe(const uint64_t *machines, uint32_t ranks);
 tide_status tdi_cuda_open_device(tide_comm *comm, const uint64_t *machines);
-/* Which ranks share my device; collective. */
+/* Which ranks share my device; collective. Rank 0 warns on stderr of too few
+ * hardware queues. */
 tide_status tdi_cuda_share_device(tide_comm *comm,
                                   const tide_bootstrap *bootstrap);
 void tdi_cuda_close_device(tide_comm *comm);
 void *tdi_cuda_plain_take(tide_comm *comm, uint64_t bytes);
 void tdi_cuda_plain_give(void *memory);
+/* Makes the context current, and what was current before so again. Every enter
+ * that went well needs its leave; the two do not nest. */
 tide_status tdi_cuda_enter(tide_comm *comm);
 void tdi_cuda_leave(tide_comm *comm);
 
@@ -127,7 +133,9 @@ tide_status tdi_cuda_open_window(tide_comm *comm,
 void tdi_cuda_close_window(tide_comm *comm);
 
 /* bounded.c: runs a step that may hang in another thread, which it leaves
- * behind after timeout_ms; then TIDE_ERR_PEER, and comm->is_stuck. */
+ * behind after timeout_ms; then TIDE_ERR_PEER, and comm->is_stuck. The step may
+ * go on at any time after that: what it uses must live in the comm, its state
+ * or its node, which then stay for ever. */
 typedef tide_status tdi_cuda_step(tide_comm *comm, void *context);
 tide_status tdi_cuda_bounded(tide_comm *comm, tdi_cuda_step *step,
                              void *context, const char *what);
@@ -141,7 +149,8 @@ tide_status tdi_cuda_compare(tide_comm *comm, const tdi_call *call,
 char *tdi_cuda_arena(tide_comm *comm, uint64_t offset);
 void *tdi_cuda_table(tide_comm *comm, uint64_t offset);
 char *tdi_cuda_multicast(tide_comm *comm, const char *local);
-/* The device reaches the cells of the ranks that it signals, and mine. */
+/* The device reaches the cells of the ranks that it signals, and mine. Both
+ * after tdi_cuda_enter, which does not nest. */
 tide_status tdi_cuda_map_cells(tide_comm *comm);
 void tdi_cuda_unmap_cells(tide_comm *comm);
 tide_status tdi_cuda_poll(tide_comm *comm, tdi_flow_id flow,

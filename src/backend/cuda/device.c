@@ -3,8 +3,10 @@
 #include "backend/cuda/load.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/util.h"
 #include "exec/meet.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +124,7 @@ tide_status tdi_cuda_open_device(tide_comm *comm, const uint64_t *machines)
     TDI_TRY(check_device(cuda->cuda, cuda->device));
     cuda->sum_bounds = read_bounds(TDI_ENV_SUM_CTAS);
     cuda->land_bounds = read_bounds(TDI_ENV_LAND_CTAS);
+    comm->together = (int)tdi_env_number(TDI_ENV_PULL_STREAMS);
     cuda->own_kernel = tdi_env_number(TDI_ENV_LOCAL_COPIES);
     cuda->direct_rails = tdi_env_number(TDI_ENV_DIRECT_RAILS);
     return retain_context(comm);
@@ -136,6 +139,72 @@ static bool needs_staging(const tide_comm *comm, const cu_uuid *all)
         if (memcmp(&all[r], &all[r - r % size], sizeof(*all)))
             return true;
     return false;
+}
+
+/* --- Hardware queues ---------------------------------------------------- */
+
+/* As the driver has it: streams of a process and device share so many. */
+static uint32_t count_connections(void)
+{
+    enum { USUAL = 8, MOST = 32 };
+    const char *asked = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long count = asked ? strtol(asked, NULL, 10) : 0;
+    return count > 0 ? (uint32_t)tdi_min((uint64_t)count, MOST) : USUAL;
+}
+
+static uint32_t count_streams(const tide_comm *comm)
+{
+    uint32_t count = 0;
+    for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++) {
+        unsigned queues = 0;
+        for (tide_lane lane = 0; lane < TIDE_LANE_COUNT; lane++)
+            queues |= 1u << tdi_cuda_queue_of(comm, flow, lane);
+        count += (uint32_t)__builtin_popcount(queues);
+    }
+    return count;
+}
+
+static bool is_my_process(const tide_comm *comm, uint32_t rank)
+{
+    const node_peer *peers = node_of(comm)->peers;
+    return node_has(comm, rank) && peers[rank].pid == peers[comm->rank].pid;
+}
+
+/* The most ranks of my process, so threads, that share one device. */
+static uint32_t count_sharers(const tide_comm *comm, const cu_uuid *all)
+{
+    uint32_t most = 0;
+    for (uint32_t r = 0; r < cuda_ranks(comm); r++) {
+        uint32_t count = 0;
+        for (uint32_t s = 0; is_my_process(comm, r) && s <= r; s++)
+            count += is_my_process(comm, s) &&
+                     !memcmp(&all[r], &all[s], sizeof(*all));
+        most = (uint32_t)tdi_max(most, count);
+    }
+    return most;
+}
+
+/* Neither is an error, and neither shows but by its harm. */
+static void warn_of_queues(const tide_comm *comm, const cu_uuid *all)
+{
+    if (comm->rank)
+        return;
+    uint32_t connections = count_connections();
+    uint32_t sharers = count_sharers(comm, all);
+    uint32_t streams = sharers * count_streams(comm);
+    if (connections == 1)
+        fprintf(stderr,
+                "tide: WARNING: CUDA_DEVICE_MAX_CONNECTIONS=1: all streams "
+                "share one hardware queue, so collectives and computation run "
+                "one after the other; unset it\n");
+    if (sharers > 1 && streams > connections)
+        fprintf(stderr,
+                "tide: WARNING: %u ranks of this process share a GPU, and "
+                "their %u streams its %u hardware queues: a rank may stand "
+                "behind what waits for it, until the deadline; set "
+                "CUDA_DEVICE_MAX_CONNECTIONS=32 (the most), or let fewer "
+                "ranks share it\n",
+                sharers, streams, connections);
 }
 
 /* On another machine a device of the same number has another identity. */
@@ -159,6 +228,8 @@ tide_status tdi_cuda_share_device(tide_comm *comm,
     for (uint32_t r = 0; !status && r < bootstrap->ranks; r++)
         cuda->is_here[r] = !memcmp(&all[r], &mine, sizeof(mine));
     comm->staged = !status && needs_staging(comm, all);
+    if (!status)
+        warn_of_queues(comm, all);
     free(all);
     return status;
 }

@@ -52,8 +52,9 @@ static library cuda_library = {
 static library nccl_library = {
     .name = "libnccl.so.2",
     .variable = "TIDE_NCCL_LIBRARY",
-    .fix = "pip install 'nvidia-nccl-cu13>=2.31', and import torch or set "
-           "TIDE_NCCL_LIBRARY before tide looks for it",
+    .fix = "pip install 'nvidia-nccl-cu13>=2.31', and start with LD_PRELOAD "
+           "naming its libnccl.so.2 where another is loaded first, as PyTorch "
+           "does with its own",
     .symbols = nccl_symbols,
     .count = TDI_COUNT(nccl_symbols),
 };

@@ -7,8 +7,9 @@
 #include <tide/status.h>
 
 /*
- * A copy that the process has loaded already comes first, then
- * TIDE_CUDA_LIBRARY / TIDE_NCCL_LIBRARY, then the usual names. Errors:
+ * A copy that the process has loaded already comes first, then the file that
+ * TIDE_CUDA_LIBRARY or TIDE_NCCL_LIBRARY names, or the usual name where that
+ * is unset. The table lives as long as the process. Any thread. Errors:
  * TIDE_ERR_UNSUPPORTED with what was not found, where, and what would help.
  */
 tide_status tdi_cuda_load(const tdi_cuda_api **api);

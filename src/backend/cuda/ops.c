@@ -2,7 +2,8 @@
  * Ops on streams. Neighbouring copies, and neighbouring memory operations, of
  * one queue go to the driver as one batch. A batch never crosses an op of
  * another queue or kind, so that what is queued stays in the plan's order
- * (exec/queue.h says why that matters).
+ * (exec/queue.h says why that matters). The copies of a batch run in any order;
+ * no plan minds (tests/unit/test_folded.c).
  */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/load.h"
@@ -231,7 +232,9 @@ tide_status tdi_cuda_sum_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
     const cuda_state *cuda = cuda_of(comm);
     cu_pointer src[TDI_CUDA_SOURCES];
     cu_stream stream;
-    bool lands = queue == 3; /* LAND's queue: sums over nodes */
+    /* Sums over nodes have bounds of their own. */
+    bool lands = comm->topology.nodes > 1 &&
+                 queue == tdi_cuda_queue_of(comm, flow, TIDE_LANE_LAND);
     tdi_cuda_sum call = {.dst = device(sum->dst.pointer),
                          .src = src,
                          .sources = sum->sources,
@@ -243,8 +246,14 @@ tide_status tdi_cuda_sum_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                         "rank %u: a sum of %u sources; the cuda backend adds "
                         "up to %d",
                         comm->rank, sum->sources, TDI_CUDA_SOURCES);
-    for (uint32_t i = 0; i < sum->sources; i++)
+    for (uint32_t i = 0; i < sum->sources; i++) {
+        if (!sum->src[i].pointer)
+            return tdi_fail(TIDE_ERR_PLAN,
+                            "rank %u: a sum reads rank %d, which is out of "
+                            "reach",
+                            comm->rank, sum->src[i].rank);
         src[i] = device(sum->src[i].pointer);
+    }
     TDI_TRY(tdi_cuda_flush(comm, flow));
     TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
     return tdi_cuda_sum_queue(cuda->kernels, &call,

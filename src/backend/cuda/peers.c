@@ -126,30 +126,22 @@ tide_status tdi_cuda_peer(tide_comm *comm, const tdi_call *call,
 
 /* --- Cells -------------------------------------------------------------- */
 
-static bool signals_by_cell(const tide_comm *comm, uint32_t rank)
-{
-    return node_has(comm, rank) && !cuda_over_rail(comm, rank);
-}
-
 tide_status tdi_cuda_map_cells(tide_comm *comm)
 {
     cuda_state *cuda = cuda_of(comm);
     const tdi_node *node = node_of(comm);
-    TDI_TRY(tdi_cuda_enter(comm));
-    tide_status status = TIDE_OK;
-    for (uint32_t r = 0; !status && r < cuda_ranks(comm); r++) {
-        if (!signals_by_cell(comm, r))
+    for (uint32_t r = 0; r < cuda_ranks(comm); r++) {
+        if (cuda_over_rail(comm, r))
             continue;
-        status =
-            tdi_cuda_check(cuda->cuda,
-                           cuda->cuda->host_register(
-                               node->peers[r].segment, node->control_bytes,
-                               CU_HOST_PORTABLE | CU_HOST_DEVICE_MAP),
-                           comm->rank, "cuMemHostRegister of a node segment");
-        cuda->is_mapped[r] = !status;
+        TDI_TRY(tdi_cuda_check(cuda->cuda,
+                               cuda->cuda->host_register(
+                                   node->peers[r].segment, node->control_bytes,
+                                   CU_HOST_PORTABLE | CU_HOST_DEVICE_MAP),
+                               comm->rank,
+                               "cuMemHostRegister of a node segment"));
+        cuda->is_mapped[r] = true;
     }
-    tdi_cuda_leave(comm);
-    return status;
+    return TIDE_OK;
 }
 
 void tdi_cuda_unmap_cells(tide_comm *comm)

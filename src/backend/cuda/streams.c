@@ -98,7 +98,8 @@ static tide_status take_mark(tide_comm *comm, tdi_mark **mark)
 /* --- A plan's beginning and end ----------------------------------------- */
 
 /* With one node an all-gather has nothing to overlap, and level 1 of a
- * reduce-scatter copies while it sums. */
+ * reduce-scatter copies while it sums. Pulls on COPY (TIDE_PULL_STREAMS=2) run
+ * beside those on LAND. */
 uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
                           tide_lane lane)
 {
@@ -113,9 +114,12 @@ uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
                              [TIDE_LANE_RECV] = 3,
                              [TIDE_LANE_LAND] = 3},
     };
+    bool pulls_on_copy = flow == TDI_FLOW_GATHER && comm->together > 1;
     if (comm->topology.nodes > 1)
-        return rails[flow][lane];
-    return flow == TDI_FLOW_REDUCE && lane != TIDE_LANE_COPY;
+        return pulls_on_copy && lane == TIDE_LANE_COPY ? 3 : rails[flow][lane];
+    if (flow == TDI_FLOW_GATHER)
+        return pulls_on_copy && lane == TIDE_LANE_LAND;
+    return lane != TIDE_LANE_COPY;
 }
 
 /* The other queues of the mask wait for what `main` holds now. */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WINDOW_PAGE = 4096, ARENA_PAGE = 512, MOST_COMMS = 2 * TDI_FLOWS };
+enum { WINDOW_PAGE = 4096, ARENA_PAGE = 512 };
 
 #define NCCL(comm, call, what)                                                 \
     TDI_TRY(tdi_nccl_check(cuda_of(comm)->nccl, call, (comm)->rank, what))
@@ -21,7 +21,7 @@ enum { WINDOW_PAGE = 4096, ARENA_PAGE = 512, MOST_COMMS = 2 * TDI_FLOWS };
 /* With one node NCCL does no more than open the window. */
 static uint32_t count_comms(const tide_comm *comm)
 {
-    return comm->topology.nodes > 1 ? MOST_COMMS : 1;
+    return comm->topology.nodes > 1 ? CUDA_COMMS : 1;
 }
 
 static cuda_rail *rail_of(tide_comm *comm, uint32_t i)
@@ -32,10 +32,10 @@ static cuda_rail *rail_of(tide_comm *comm, uint32_t i)
 
 /* --- Communicators ------------------------------------------------------ */
 
-static tide_status share_ids(tide_comm *comm, const tide_bootstrap *bootstrap,
-                             nccl_id *ids)
+static tide_status share_ids(tide_comm *comm, const tide_bootstrap *bootstrap)
 {
-    size_t bytes = MOST_COMMS * sizeof(nccl_id);
+    nccl_id *ids = cuda_of(comm)->ids;
+    size_t bytes = sizeof(cuda_of(comm)->ids);
     nccl_id *all = malloc(bootstrap->ranks * bytes);
     tide_status status = TIDE_OK;
     if (!all)
@@ -56,7 +56,8 @@ static tide_status share_ids(tide_comm *comm, const tide_bootstrap *bootstrap,
 
 static tide_status init_comms(tide_comm *comm, void *context)
 {
-    const nccl_id *ids = context;
+    const nccl_id *ids = cuda_of(comm)->ids;
+    (void)context;
     for (uint32_t i = 0; i < count_comms(comm); i++) {
         nccl_config config = NCCL_CONFIG_UNSET;
         NCCL(comm,
@@ -186,10 +187,11 @@ static tide_status agree_on(const tide_bootstrap *bootstrap, bool *yes)
 /* NCCL binds the multicast object at the first call, all ranks together. */
 static tide_status find_multicast(tide_comm *comm, void *context)
 {
-    nccl_result result = cuda_of(comm)->nccl->multimem_pointer(
-        rail_of(comm, 0)->window, 0, context);
-    if (result)
-        *(void **)context = NULL;
+    cuda_state *cuda = cuda_of(comm);
+    void *at = NULL;
+    (void)context;
+    if (!cuda->nccl->multimem_pointer(rail_of(comm, 0)->window, 0, &at))
+        cuda->multicast = at;
     return TIDE_OK;
 }
 
@@ -200,17 +202,17 @@ static tide_status agree_on_multicast(tide_comm *comm,
 {
     cuda_state *cuda = cuda_of(comm);
     nccl_team lsa = cuda->nccl->team_lsa(rail_of(comm, 0)->comm);
-    void *at = NULL;
     comm->multicast &= lsa.ranks == (int)comm->topology.local_size;
     TDI_TRY(agree_on(bootstrap, &comm->multicast));
     if (!comm->multicast)
         return TIDE_OK;
     TDI_TRY(tdi_meet_agree(bootstrap,
-                           tdi_cuda_bounded(comm, find_multicast, &at,
+                           tdi_cuda_bounded(comm, find_multicast, NULL,
                                             "binding multicast memory")));
-    comm->multicast = at != NULL;
+    comm->multicast = cuda->multicast != NULL;
     TDI_TRY(agree_on(bootstrap, &comm->multicast));
-    cuda->multicast = comm->multicast ? at : NULL;
+    if (!comm->multicast)
+        cuda->multicast = NULL;
     return TIDE_OK;
 }
 
@@ -287,8 +289,9 @@ static tide_status try_queue(tide_comm *comm, tdi_flow_id flow, uint8_t queue)
                           "trying a stream");
 }
 
-static tide_status try_queues(tide_comm *comm)
+static tide_status try_queues(tide_comm *comm, void *context)
 {
+    (void)context;
     for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++)
         for (uint8_t queue = 0; queue < CUDA_QUEUES; queue++)
             if (cuda_of(comm)->flows[flow].stream[queue])
@@ -301,11 +304,10 @@ static tide_status try_queues(tide_comm *comm)
 tide_status tdi_cuda_open_window(tide_comm *comm,
                                  const tide_bootstrap *bootstrap)
 {
-    nccl_id ids[MOST_COMMS] = {{{0}}};
-    TDI_TRY(share_ids(comm, bootstrap, ids));
+    TDI_TRY(share_ids(comm, bootstrap));
     TDI_TRY(tdi_meet_agree(
         bootstrap,
-        tdi_cuda_bounded(comm, init_comms, ids, "making NCCL communicators")));
+        tdi_cuda_bounded(comm, init_comms, NULL, "making NCCL communicators")));
     TDI_TRY(tdi_meet_agree(bootstrap, tdi_cuda_enter(comm)));
     tide_status status = tdi_meet_agree(bootstrap, check_properties(comm));
     if (!status)
@@ -321,7 +323,9 @@ tide_status tdi_cuda_open_window(tide_comm *comm,
     if (!status)
         status = tdi_meet_agree(bootstrap, tdi_cuda_map_cells(comm));
     if (!status)
-        status = tdi_meet_agree(bootstrap, try_queues(comm));
+        status =
+            tdi_meet_agree(bootstrap, tdi_cuda_bounded(comm, try_queues, NULL,
+                                                       "trying the streams"));
     if (!status && comm->topology.nodes > 1)
         status =
             tdi_meet_agree(bootstrap, tdi_cuda_bounded(comm, try_rails, NULL,
