@@ -127,7 +127,7 @@ def memory(device: torch.device, comm: dict | None) -> dict:
 def describe(report) -> dict:
     """What tide holds, and what it says it did."""
     data = report.to_dict()
-    comm = data["comms"][0]
+    comm = next(iter(data["comms"]), {})  # none if everything goes stock
     return {"comm": comm, "groups": data["groups"], "text": str(report)}
 
 
@@ -161,6 +161,9 @@ def main() -> None:
     }
     if mode != "stock":
         results["tide"] = describe(tide.fsdp.report(model))
+        if not results["tide"]["comm"]:
+            reason = results["tide"]["groups"][0]["all_gather"]["reason"]
+            results["failures"].append(f"{mode}: went stock: {reason}")
     comm = results.get("tide", {}).get("comm")
     results["memory"] = memory(device, comm)
     if dist.get_rank() == 0:

@@ -21,6 +21,7 @@ from tide import _tide
 
 M, N, K = 1536, 2816, 8192  # 132 tiles of 128 x 256: one wave on 132 SMs
 ROWS = 8192
+GEMM_MS = 0.13  # about, to know how many collectives outlast how many GEMMs
 
 
 def gather(data: bytes) -> list[bytes]:
@@ -131,7 +132,7 @@ def measure(name: str, count: int, beside=None) -> dict:
             alone = time_gemms(0, beside, 10)[-1]
         # As many on every rank.
         everyone = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, int(count * 0.13 / alone) + 4)
+        dist.all_gather_object(everyone, int(count * GEMM_MS / alone) + 4)
         calls = max(everyone)
     times = time_gemms(count, beside, calls)
     mine = {

@@ -19,6 +19,8 @@ wanted=" $* "
 log=$out/gpu.log
 failed=0
 gpus=$(nvidia-smi -L | wc -l)
+[ -n "${CUDA_VISIBLE_DEVICES:-}" ] &&
+    gpus=$(tr "," "\n" <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
 : >"$log"
 
 # Several ranks share a GPU: NCCL allows it, its kernels stay small, and waiting

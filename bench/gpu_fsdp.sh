@@ -5,7 +5,8 @@
 # Ranks share one GPU where there is only one: NCCL 2.30 or newer must then be
 # the one that is loaded (LD_PRELOAD). FOLDER gets gpu_fsdp.json with
 # everything, loss_curves.json and .png, and gpu_fsdp.log. A part that fails
-# or runs out of time does not stop the others. Exit 1 if one did.
+# or runs out of time does not stop the others. Exit 1 if one did. The part
+# curves runs TIDE_CURVES_STEPS steps (1000), or as many as there is time for.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:?usage: gpu_fsdp.sh FOLDER [PART...]}" && cd "$1" && pwd)
@@ -20,8 +21,10 @@ log=$out/gpu_fsdp.log
 deadline=$((SECONDS + ${TIDE_BUDGET_S:-500}))
 wanted=" $* "
 : >"$log"
+: >"$parts/table"
 
-# part NAME SECONDS RANKS SCRIPT [ARGUMENT...]
+# part NAME SECONDS RANKS SCRIPT [ARGUMENT...]; LIMIT among the arguments stands
+# for the seconds that the part has, less those to end in.
 part() {
     local name=$1 limit=$2 ranks=$3 left started code
     shift 3
@@ -33,6 +36,7 @@ part() {
         echo "$name - skipped" >>"$parts/table"
         return 0
     fi
+    set -- "${@/#LIMIT/$((limit - 5))}"
     echo "=== $name, at most $limit s" | tee -a "$log"
     started=$SECONDS
     timeout -k 5 "$limit" "$python" "$gpu/launch.py" "$ranks" "$@" \
@@ -72,8 +76,10 @@ for mode in in_place slot_reuse; do
         "$(json "fault_$mode")"
 done
 part minimal 40 2 examples/minimal.py
-part curves 160 2 examples/loss_curves.py --budget 110 --out "$out"
+part curves 480 2 examples/loss_curves.py \
+    --budget LIMIT --steps "${TIDE_CURVES_STEPS:-1000}" --out "$out"
 
+[ -s "$parts/table" ] || echo "there is no part$wanted" | tee -a "$log"
 "$python" bench/gpu_table.py "$parts" "$out/gpu_fsdp.json"
 code=$?
 rm -rf "$parts"

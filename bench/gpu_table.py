@@ -57,7 +57,8 @@ def main() -> int:
     print_parts(parts)
     print_steps(parts)
     out.write_text(json.dumps({"parts": parts}, indent=1) + "\n")
-    return int(any(part["exit"] != "0" for part in parts.values()))
+    good = [part["exit"] == "0" for part in parts.values()]
+    return 0 if good and all(good) else 1
 
 
 if __name__ == "__main__":

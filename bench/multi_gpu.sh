@@ -19,6 +19,8 @@ wanted=" $* "
 log=$out/multi_gpu.log
 failed=0
 gpus=$(nvidia-smi -L | wc -l)
+[ -n "${CUDA_VISIBLE_DEVICES:-}" ] &&
+    gpus=$(tr "," "\n" <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
 ranks=$((gpus > 1 ? gpus : 2))
 : >"$log"
 

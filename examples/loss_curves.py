@@ -7,8 +7,11 @@ backward adds in an order that changes.
 
 torchrun --nproc-per-node 2 examples/loss_curves.py --steps 1000 --out FOLDER
 
-writes loss_curves.json and, where matplotlib is, loss_curves.png. On GPUs if
-there are any; ranks may share one, see tests/python/gpu/launch.py for what
+prints final losses and largest differences to stock, and writes
+loss_curves.json after every run and, where matplotlib is, loss_curves.png at
+the end. Every run has --steps steps, unless --budget seconds do not suffice:
+then all end as soon as the first, which takes no more than its share. On GPUs
+if there are any; ranks may share one, see tests/python/gpu/launch.py for what
 NCCL then needs.
 """
 
@@ -20,6 +23,7 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 
 import tide.comm
 import tide.fsdp
@@ -52,7 +56,42 @@ RUNS = {
     "slot_reuse": "slot_reuse",
 }
 BATCH = 8  # sequences of a rank
-PROBE = 20  # steps that the time of all is estimated from
+CHECK = 20  # steps between two looks at the clock, once it is warm
+CLOSING_S = 8  # of the budget, for the picture and for leaving
+MOST_START_S = 60  # start-up is not believed to take longer
+
+
+class Budget:
+    """Seconds for everything, from the start of torchrun on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds - CLOSING_S - seconds_so_far()
+        self.runs_left = len(MODELS) * len(RUNS)
+
+    def next_end(self) -> float:
+        """When the next run has had its share of what is left."""
+        now = time.monotonic()
+        share = max(self.end - now, 0) / self.runs_left
+        self.runs_left -= 1
+        return now + share
+
+
+def seconds_so_far() -> float:
+    """Since torchrun, this process's parent, was started."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return 0.0
+    fields = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2]
+    ticks = int(fields.split()[19])
+    started = ticks / os.sysconf("SC_CLK_TCK")
+    seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    return min(max(seconds, 0.0), MOST_START_S)
+
+
+def is_past(end: float) -> bool:
+    """Whether it is that late, by rank 0's clock, on all ranks."""
+    late = torch.tensor([int(time.monotonic() > end)])
+    dist.broadcast(late, 0)
+    return bool(late)
 
 
 def start() -> torch.device:
@@ -85,48 +124,69 @@ def make_starts(length: int, steps: int) -> Tensor:
     return torch.randint(length, (steps, BATCH), generator=generator)
 
 
-def train(
-    config: ModelConfig, mode: str | None, text: Tensor, steps: int
-) -> tuple[list[float], float]:
-    """The mean loss over ranks at each step, and the seconds."""
-    model = make_model(config, mode)
-    fused = text.device.type == "cuda"
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused)
-    window = torch.arange(config.sequence + 1, device=text.device)
-    starts = make_starts(len(text) - config.sequence - 1, steps)
-    starts = starts.to(text.device)
-    losses, started = [], time.perf_counter()
-    for step in range(steps):
-        tokens = text[starts[step][:, None] + window]
-        logits = model(tokens[:, :-1]).float()
+class Trainer:
+    """One run: model, optimizer and the text that its steps see."""
+
+    def __init__(
+        self, config: ModelConfig, mode: str | None, text: Tensor, steps: int
+    ) -> None:
+        self.mode, self.text = mode, text
+        self.model = make_model(config, mode)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-3, fused=text.is_cuda
+        )
+        self.window = torch.arange(config.sequence + 1, device=text.device)
+        starts = make_starts(len(text) - config.sequence - 1, steps)
+        self.starts = starts.to(text.device)
+
+    def step(self, step: int) -> Tensor:
+        """This rank's loss, on its device."""
+        tokens = self.text[self.starts[step][:, None] + self.window]
+        logits = self.model(tokens[:, :-1]).float()
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def close(self) -> None:
+        if self.mode:
+            tide.fsdp.disable(self.model)
+        del self.model, self.optimizer
+        gc.collect()  # FSDP2's modules and groups refer to each other
+
+
+def train(
+    config: ModelConfig,
+    mode: str | None,
+    text: Tensor,
+    steps: int,
+    end: float,
+) -> dict:
+    """The loss at each step, the mean over ranks, and the median time of a
+    step; of fewer steps than asked for if `end` comes before."""
+    trainer = Trainer(config, mode, text, steps)
+    losses, times, started = [], [], time.perf_counter()
+    timed = 0  # of the losses
+    for step in range(steps):
+        losses.append(trainer.step(step))
+        if step < CHECK or step % CHECK == 0 or step + 1 == steps:
+            losses[-1].item()  # waits for the GPU
+            seconds = time.perf_counter() - started
+            times += [seconds / (len(losses) - timed)] * (len(losses) - timed)
+            if is_past(end):
+                break
+            timed, started = len(losses), time.perf_counter()
+    trainer.close()
     mean = torch.stack(losses).cpu()
-    seconds = time.perf_counter() - started
     dist.all_reduce(mean)
-    if mode:
-        tide.fsdp.disable(model)
-    del model, optimizer
-    gc.collect()  # FSDP2's modules and groups refer to each other
-    return (mean / dist.get_world_size()).tolist(), seconds
-
-
-def steps_within(budget_s: float, asked: int, text: Tensor) -> int:
-    """The steps asked for, or those that all runs have time for."""
-    config = MODELS["llama"]
-    train(config, None, text, 3)
-    _losses, seconds = train(config, None, text, PROBE)
-    runs = len(MODELS) * len(RUNS)
-    fitting = torch.tensor([int(budget_s / (runs * seconds / PROBE))])
-    dist.broadcast(fitting, 0)
-    return max(min(asked, int(fitting)), PROBE)
+    mean /= dist.get_world_size()
+    return {"loss": mean.tolist(), "step_ms": 1e3 * median(times)}
 
 
 def largest_difference(a: list[float], b: list[float]) -> float:
-    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+    """Over the steps that both have."""
+    return max(abs(x - y) for x, y in zip(a, b, strict=False))
 
 
 def summarise(runs: dict[str, dict]) -> dict[str, float]:
@@ -156,7 +216,8 @@ def draw(results: dict, path: Path) -> None:
     )
     for axis, (model, entry) in zip(axes[0], results.items(), strict=True):
         for name, run in entry["runs"].items():
-            smooth = torch.tensor(run["loss"]).unfold(0, 10, 1).mean(1)
+            loss = torch.tensor(run["loss"])
+            smooth = loss.unfold(0, min(10, len(loss)), 1).mean(1)
             axis.plot(smooth.tolist(), label=name, **styles[name])
         axis.set(xlabel="step", ylabel="loss, nats a byte", title=model)
         axis.spines[["top", "right"]].set_visible(False)
@@ -170,9 +231,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument(
-        "--budget", type=float, default=130.0, help="seconds for all runs"
+        "--steps", type=int, default=1000, help="of every run (1000)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=600.0,
+        help="seconds for all of it, start-up included (600)",
     )
     parser.add_argument("--out", default=".", help="folder of the results")
     parser.add_argument(
@@ -181,42 +247,56 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_model(config: ModelConfig, text: Tensor, steps: int) -> dict:
-    runs = {}
-    for name, mode in RUNS.items():
-        losses, seconds = train(config, mode, text, steps)
-        runs[name] = {"loss": losses, "step_ms": 1e3 * seconds / steps}
-        if dist.get_rank() == 0:
-            print(
-                f"  {name:<12} final loss {losses[-1]:.4f}, "
-                f"{1e3 * seconds / steps:.1f} ms a step",
-                flush=True,
-            )
-    return {"runs": runs, "largest_difference": summarise(runs)}
+def describe_run(name: str, runs: dict[str, dict]) -> str:
+    run = runs[name]
+    text = (
+        f"  {name:<12} {len(run['loss'])} steps, final loss "
+        f"{run['loss'][-1]:.4f}, {run['step_ms']:.1f} ms a step"
+    )
+    if name == "stock":
+        return text
+    difference = summarise(runs)[name]
+    return f"{text}, largest difference to stock {difference:.1e}"
+
+
+def save(results: dict, folder: Path) -> None:
+    """Whatever ends the script in the middle, the file is whole."""
+    draft = folder / "loss_curves.json.part"
+    draft.write_text(json.dumps(results) + "\n")
+    draft.replace(folder / "loss_curves.json")
+
+
+def run_all(text: Tensor, steps: int, budget: Budget, folder: Path) -> dict:
+    results: dict[str, dict] = {}
+    first = dist.get_rank() == 0
+    for model, config in MODELS.items():
+        runs: dict[str, dict] = {}
+        results[model] = {"runs": runs, "largest_difference": {}}
+        if first:
+            print(model, flush=True)
+        for name, mode in RUNS.items():
+            runs[name] = train(config, mode, text, steps, budget.next_end())
+            steps = min(steps, len(runs[name]["loss"]))
+            results[model]["largest_difference"] = summarise(runs)
+            if first:
+                print(describe_run(name, runs), flush=True)
+                save(results, folder)
+    return results
 
 
 def main() -> None:
     arguments = parse()
     folder = Path(arguments.out)
+    folder.mkdir(parents=True, exist_ok=True)
     if arguments.draw:
         results = json.loads(Path(arguments.draw).read_text())
         draw(results, folder / "loss_curves.png")
         return
-    device = start()
-    text = read_text().to(device).long()
-    steps = steps_within(arguments.budget, arguments.steps, text)
-    results = {}
-    for model, config in MODELS.items():
-        if dist.get_rank() == 0:
-            print(f"{model}, {steps} steps", flush=True)
-        results[model] = run_model(config, text, steps)
-    if dist.get_rank() == 0:
-        (folder / "loss_curves.json").write_text(json.dumps(results) + "\n")
-        if importlib.util.find_spec("matplotlib"):
-            draw(results, folder / "loss_curves.png")
-        for model, entry in results.items():
-            difference = entry["largest_difference"]
-            print(f"{model}: largest difference to stock: {difference}")
+    budget = Budget(arguments.budget)
+    text = read_text().to(start()).long()
+    results = run_all(text, arguments.steps, budget, folder)
+    if dist.get_rank() == 0 and importlib.util.find_spec("matplotlib"):
+        draw(results, folder / "loss_curves.png")
     tide.comm.close_all()
     dist.barrier()
     dist.destroy_process_group()

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from tide import _tide
 from tide._fsdp import arena
 from tide._fsdp.reserve import Reserve
-from tide.errors import MEMORY, PEER, add_context, make_error
+from tide.errors import MEMORY, PEER, UNSUPPORTED, add_context, make_error
 
 # Reduce-scatters whose gradients peers may still be reading.
 MAX_PARKED = 2
@@ -157,6 +157,7 @@ def get(
         votes = exchange(group, bytes([alive, enough]))
         if kept is not None and all(vote == b"\1\1" for vote in votes):
             return kept
+        _kept.pop((ranks, device.type), None)
         if kept is not None and all(vote[0] for vote in votes):
             _outgrown.append(kept)
         elif kept is not None:
@@ -179,6 +180,7 @@ def _make(
     if device.type == "cpu":
         return Communicator(_tide.Comm(group.rank(), len(ranks), meet), ranks)
     with torch.cuda.device(device):  # the native side takes the current one
+        torch.cuda.empty_cache()  # room for the arena, which torch would keep
         native = _tide.Comm(
             group.rank(),
             len(ranks),
@@ -227,10 +229,13 @@ def _leave_all() -> None:
 
 @contextlib.contextmanager
 def naming(group: dist.ProcessGroup, what: str) -> Iterator[None]:
-    """An error in here says which rank, on which host, was doing what."""
+    """An error in here says which rank, on which host, was doing what. Not
+    that these ranks cannot be served: all have agreed on that, and on why."""
     try:
         yield
     except _tide.Error as error:
+        if error.status == UNSUPPORTED:
+            raise
         raise add_context(error, f"{where(group)}: {what}") from None
 
 

@@ -17,6 +17,7 @@ from torch import nn
 from tide import comm as comms
 from tide import errors
 from tide._fsdp import agree, arena, device, internals, patch, support
+from tide._fsdp.arena import MIB
 from tide._fsdp.gather import TideAllGather
 from tide._fsdp.reduce import TideReduceScatter
 from tide._fsdp.report import (
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 MODES = ("auto", "in_place", "slot_reuse")
+NOT_SELECTED = "not selected"
 
 log = logging.getLogger("tide")
 
@@ -57,14 +59,16 @@ def enable(
     iterations. ``mode`` says where peers read gradients: "in_place", where
     autograd left them; "slot_reuse", in the memory of the resharded
     parameters, one local copy; "auto" takes in_place where the kernel lets
-    peers read, and on a GPU where two groups of gradients fit the arena.
-    ``select(name)`` picks modules by name ("" names the root
-    "(root)"); others stay stock.
+    peers read, and on a GPU where a group's gradients fit the arena twice.
+    ``select(name)`` picks modules by name, the root by "(root)"; others stay
+    stock. Where tide can serve nothing, training goes on as before, and one
+    rank warns.
 
     Raises ValueError for an unknown mode or a model without ``fully_shard``;
     tide.Error, on all ranks, when another owner has set a group's
     communication (TIDE_ERR_INVALID), when ranks differ (TIDE_ERR_MISMATCH),
-    or when one does not come (TIDE_ERR_PEER).
+    when one does not come (TIDE_ERR_PEER), or when a GPU has no room for the
+    arena (TIDE_ERR_MEMORY).
     """
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
@@ -74,11 +78,12 @@ def enable(
     states = [GroupState(name, group) for name, group in found]
     fault = _fault(states)
     environment = _environment_problem()
-    for state in states:
-        _judge(state, environment, select)
+    _judge(states, environment, select)
     for group, members in _by_shard_group(states):
         agree.settle(group, members, mode, fault)
         _connect(group, members, mode)
+        if environment is None and group.rank() == 0:
+            _warn_if_idle(members, group.size())
     if fault:  # no rank to tell
         raise errors.make_error(errors.INVALID, f"tide.fsdp.enable: {fault}")
     for state in states:
@@ -135,18 +140,21 @@ def _environment_problem() -> str | None:
     return problem
 
 
-def _judge(state: GroupState, environment: str | None, select) -> None:
-    """This rank's reasons against each collective of a group."""
-    group = state.group
-    both = (
-        environment
-        or support.group_problem(group)
-        or support.allocator_problem(group)
-    )
-    if not both and select is not None and not select(state.name):
-        both = "not selected"
-    state.gather.problem = both or support.gather_problem(group)
-    state.reduce.problem = both or support.reduce_problem(group)
+def _judge(states: list[GroupState], environment: str | None, select) -> None:
+    """This rank's reasons against each collective of each group."""
+    kinds = {state.group.device.type for state in states}
+    allocators = {kind: support.allocator_problem(kind) for kind in kinds}
+    for state in states:
+        group = state.group
+        both = (
+            environment
+            or support.group_problem(group)
+            or allocators[group.device.type]
+        )
+        if not both and select is not None and not select(state.name):
+            both = NOT_SELECTED
+        state.gather.problem = both or support.gather_problem(group)
+        state.reduce.problem = both or support.reduce_problem(group)
 
 
 def _by_shard_group(
@@ -190,6 +198,15 @@ def _connect(
     _set_modes(served, mode, demand)
 
 
+def _warn_if_idle(states: list[GroupState], ranks: int) -> None:
+    """Says the first reason why nothing of what was asked for is tide's."""
+    asked = [s for s in states if s.gather.problem != NOT_SELECTED]
+    if asked and all(s.gather.problem and s.reduce.problem for s in asked):
+        text = f"all {len(asked)} groups that {ranks} ranks share go stock"
+        reason = asked[0].gather.problem
+        warnings.warn(f"tide: {text}: {reason}", stacklevel=3)
+
+
 def _set_modes(
     states: list[GroupState], mode: str, demand: arena.Demand
 ) -> None:
@@ -206,8 +223,8 @@ def _set_modes(
         widest = arena.widest_gradient(state.group)
         if widest > room and not state.reduce.problem:
             state.reduce.problem = (
-                f"the arena has {room >> 20} MiB for a gradient of "
-                f"{widest >> 20} MiB; see TIDE_ARENA_MIB"
+                f"the arena has {room / MIB:.1f} MiB for a gradient of "
+                f"{widest / MIB:.1f} MiB; see TIDE_ARENA_MIB"
             )
         size = arena.unsharded_bytes(state.group)
         state.mode, state.mode_reason = demand.choose(

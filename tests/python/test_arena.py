@@ -25,6 +25,17 @@ def test_slots_hold_three_groups_and_what_stays():
     assert Demand([], 4, 0).slots == 0
 
 
+@pytest.mark.parametrize(
+    "largest, parameter, room",
+    [(100, 10, 64), (100, 80, 80), (20, 10, 20), (20, 40, 40)],
+)
+def test_the_reserve_holds_any_gradient_and_a_small_group(
+    largest, parameter, room
+):
+    demand = Demand([(largest * MIB, False)], 4, parameter * MIB)
+    assert demand.reserve == room * MIB + 64 * arena.KIB
+
+
 def test_total_holds_all_of_it():
     demand = Demand([*BLOCKS, ROOT], 4, 2 * MIB)
     for mode in ("in_place", "slot_reuse", "auto"):

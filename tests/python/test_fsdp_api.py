@@ -1,5 +1,7 @@
 """tide.fsdp: enable, disable, report, and what goes stock."""
 
+import warnings
+
 import pytest
 import tide.comm
 import tide.fsdp
@@ -258,21 +260,29 @@ def test_somebody_else_has_patched_fsdp(pools):
 def run_no_backend():
     """Ranks that no backend can serve: an ordinary run, and the reason."""
 
-    def refuse(group):
+    def refuse(*unused):
         raise make_error("TIDE_ERR_UNSUPPORTED", "these ranks are far apart")
 
-    whole, tide.comm.get = tide.comm.get, refuse
+    tide.comm.close_all()
+    whole, tide.comm._make = tide.comm._make, refuse
     try:
-        ours = train(Case(), "auto")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ours = train(Case(), "auto")
     finally:
-        tide.comm.get = whole
+        tide.comm._make = whole
     assert_equal(ours, train(Case(), None), Case(), True, "no backend")
-    return {group.reduce_scatter.reason for group in ours.report.groups}
+    reasons = {group.reduce_scatter.reason for group in ours.report.groups}
+    own = [str(w.message) for w in caught if "tide" in str(w.message)]
+    return reasons, own
 
 
 def test_ranks_without_a_backend(pools):
-    for reasons in pools(2).run(run_no_backend):
-        assert reasons == {"these ranks are far apart"}
+    (reasons, said), (others, other) = pools(2).run(run_no_backend)
+    assert reasons == others == {"these ranks are far apart"}
+    what = "all 4 groups that 2 ranks share go stock"
+    assert said == [f"tide: {what}: these ranks are far apart"]
+    assert other == []  # one rank says so for all
 
 
 # --- Bad calls --------------------------------------------------------------

@@ -93,6 +93,42 @@ def check_buffers(report: dict) -> None:
     assert report["buffer_bytes"] == sum(largest) > 0
 
 
+def run_reasons():
+    model = make_model(Case(bf16=True))
+    tide.fsdp.enable(model, select=lambda name: name == "blocks.0")
+    report = tide.fsdp.report(model)
+    few = str(report)
+    report.groups += report.groups[2:] * 2
+    return few, str(report)
+
+
+def test_groups_share_a_line_for_a_reason(pools):
+    for few, many in pools(2).run(run_reasons):
+        names = "(root), blocks.1, blocks.2"
+        assert few.endswith(
+            f"\n{names}: all-gather stock: not selected"
+            f"\n{names}: reduce-scatter stock: not selected"
+        )
+        assert f"{names}, blocks.1 and 3 more: all-gather stock" in many
+
+
+def run_table_of_a_gpu():
+    """As the report of a communicator that queues looks."""
+    model = make_model(Case(bf16=True))
+    tide.fsdp.enable(model, "in_place")
+    report = tide.fsdp.report(model)
+    report.comms[0].update(queued=True, backend="cuda", arena_bytes=5 << 20)
+    report.groups[1].reduce_scatter.staged_bytes = 3 << 20
+    return str(report)
+
+
+def test_table_of_a_gpu(pools):
+    for text in pools(2).run(run_table_of_a_gpu):
+        assert "backend cuda" in text and "arena 5.0 MiB" in text
+        assert "slots" not in text and "ms: of the host" in text
+        assert "\n3.00 MiB of gradients were not in the arena" in text
+
+
 def run_memory_of_slots():
     model = shard(nn.Sequential(Sum(64, 32)))
     inner = model[0]

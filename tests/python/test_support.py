@@ -60,6 +60,26 @@ def test_classes(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "backend, expandable, variable, problem",
+    [
+        ("native", False, "", None),
+        ("native", False, "0", None),
+        ("cudaMallocAsync", False, "", "torch's CUDA allocator is cudaMalloc"),
+        ("native", False, "1", "PYTORCH_NO_CUDA_MEMORY_CACHING is set"),
+        ("native", True, "", "torch's MemPool does not work with expandable"),
+    ],
+)
+def test_allocators(monkeypatch, backend, expandable, variable, problem):
+    settings = {"allocator_settings": {"expandable_segments": expandable}}
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: backend)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: settings)
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", variable)
+    found = support.allocator_problem("cuda")
+    assert found == problem or found.startswith(problem)
+    assert support.allocator_problem("cpu") is None
+
+
+@pytest.mark.parametrize(
     "dtype, name",
     [
         (torch.bfloat16, "bf16"),

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from tide import _tide
+from tide._fsdp import arena
 from tide._fsdp.state import GroupState, Path
 
 MIB = 1 << 20
+MOST_NAMED = 4  # groups in one line of the report
 
 
 @dataclass
@@ -70,9 +72,9 @@ class Report:
     """What `tide.fsdp.report` returns; print it for a table.
 
     ``mode`` is what gradients do ("in_place", "slot_reuse", "stock", "mixed"
-    if groups differ) and ``mode_reason`` why. ``buffer_bytes`` is the scratch
-    of all communicators of the model, ``slot_bytes`` the memory that slots
-    hold now.
+    if groups differ) and ``mode_reason`` why, of the largest group.
+    ``buffer_bytes`` is the scratch of all communicators of the model,
+    ``slot_bytes`` the memory that slots of the host hold now.
     """
 
     tide: str
@@ -107,38 +109,60 @@ class Report:
         lines = [f"tide {self.tide}, torch {self.torch}, mode {self.mode}"]
         if self.mode_reason:
             lines[0] += f" ({self.mode_reason})"
-        for comm in self.comms:
-            lines.append(
-                f"rank {comm['rank']} of {comm['ranks']}, {comm['nodes']} x "
-                f"{comm['local_size']}, backend {comm['backend']}, buffers "
-                f"{comm['buffer_bytes'] / MIB:.1f} MiB, slots "
-                f"{comm['slot_bytes'] / MIB:.1f} MiB"
-            )
+        lines += [_describe_comm(comm) for comm in self.comms]
+        if any(comm["queued"] for comm in self.comms):
+            lines.append("ms: of the host, which queues tide's calls")
         return lines
 
     def _reasons(self) -> list[str]:
-        lines = []
+        names: dict[str, list[str]] = {}  # of the groups, by what to say
         for group in self.groups:
+            texts = []
             if self.mode == "mixed" and group.mode != "stock":
-                lines.append(f"{group.name}: {group.mode}: {group.mode_reason}")
-            paths = (
-                ("all-gather", group.all_gather),
-                (
-                    "reduce-scatter",
-                    group.reduce_scatter,
-                ),
+                texts.append(f"{group.mode}: {group.mode_reason}")
+            if group.all_gather.reason:
+                texts.append(f"all-gather stock: {group.all_gather.reason}")
+            if group.reduce_scatter.reason:
+                reason = group.reduce_scatter.reason
+                texts.append(f"reduce-scatter stock: {reason}")
+            for text in texts:
+                names.setdefault(text, []).append(group.name)
+        lines = [f"{_some(found)}: {text}" for text, found in names.items()]
+        copied = sum(g.reduce_scatter.staged_bytes for g in self.groups) / MIB
+        if copied:
+            lines.append(
+                f"{copied:.2f} MiB of gradients were not in the arena, and "
+                "were copied there"
             )
-            for kind, path in paths:
-                if path.reason:
-                    lines.append(f"{group.name}: {kind} stock: {path.reason}")
         return ["", *lines] if lines else []
+
+
+def _some(names: list[str]) -> str:
+    """Names, or of many the first ones."""
+    if len(names) <= MOST_NAMED:
+        return ", ".join(names)
+    left = len(names) - MOST_NAMED
+    return f"{', '.join(names[:MOST_NAMED])} and {left} more"
+
+
+def _describe_comm(comm: dict[str, Any]) -> str:
+    """Scratch, and the memory that matters: on a GPU all of it is in one
+    arena, on the host what slots hold now comes and goes."""
+    kind, nbytes = "slots", comm["slot_bytes"]
+    if comm["queued"]:
+        kind, nbytes = "arena", comm["arena_bytes"]
+    return (
+        f"rank {comm['rank']} of {comm['ranks']}, {comm['nodes']} x "
+        f"{comm['local_size']}, backend {comm['backend']}, buffers "
+        f"{comm['buffer_bytes'] / MIB:.1f} MiB, {kind} {nbytes / MIB:.1f} MiB"
+    )
 
 
 def _table(groups: list[GroupReport]) -> list[str]:
     width = max([len(group.name) for group in groups] + [5])
     half = f"{'path':>6} {'calls':>6} {'MiB':>9} {'ms':>9}"
     lines = [
-        f"{'':{width}} {'':>6} | {'all-gather':^33} | {'reduce-scatter':^33}",
+        f"{'':{width}} {'':>6} | {'all-gather':^33} | {'reduce-scatter':>23}",
         f"{'group':{width}} {'params':>6} | {half} | {half}",
     ]
     for group in groups:
@@ -197,10 +221,14 @@ def describe_group(state: GroupState) -> GroupReport:
     )
 
 
+def _size(state: GroupState) -> int:
+    return arena.unsharded_bytes(state.group)
+
+
 def make_report(states: list[GroupState]) -> Report:
     comms = {id(s.comm): s.comm for s in states if s.comm is not None}
     served: dict[str, str] = {}
-    for state in states:
+    for state in sorted(states, key=_size, reverse=True):
         if state.mode != "stock":
             served.setdefault(state.mode, state.mode_reason)
     mode, reason = next(iter(served.items()), ("stock", ""))

@@ -155,9 +155,9 @@ def group_problem(group) -> str | None:
     return None
 
 
-def allocator_problem(group) -> str | None:
-    """Why torch's CUDA allocator, in this process, cannot work with tide."""
-    if group.device.type != "cuda":
+def allocator_problem(device_type: str) -> str | None:
+    """Why torch's allocator, in this process, cannot work with tide."""
+    if device_type != "cuda":
         return None
     backend = torch.cuda.get_allocator_backend()
     if backend != "native":
@@ -168,7 +168,18 @@ def allocator_problem(group) -> str | None:
     missing = [n for n in POOL_NAMES if not hasattr(torch.cuda, n)]
     if missing:
         return f"torch.cuda lacks {', '.join(missing)}"
+    if _expandable_segments():
+        return (
+            "torch's MemPool does not work with expandable_segments; take it "
+            "out of PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF"
+        )
     return None
+
+
+def _expandable_segments() -> bool:
+    """Whether they are on now, whoever switched them on."""
+    settings = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    return bool(settings.get("expandable_segments"))
 
 
 def gather_problem(group) -> str | None:
