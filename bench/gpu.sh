@@ -12,43 +12,9 @@
 # Exit 1 if one did.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=$(mkdir -p "${1:?usage: gpu.sh FOLDER [PART...]}" && cd "$1" && pwd)
-shift
-build=${TIDE_BUILD:-build}
-wanted=" $* "
-log=$out/gpu.log
-failed=0
-gpus=$(nvidia-smi -L | wc -l)
-[ -n "${CUDA_VISIBLE_DEVICES:-}" ] &&
-    gpus=$(tr "," "\n" <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
-: >"$log"
-
-# Several ranks share a GPU: NCCL allows it, its kernels stay small, and waiting
-# streams have hardware queues of their own. Multicast is off.
-export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=${NCCL_MAX_CTAS:-8}
-export NCCL_NVLS_ENABLE=0 CUDA_DEVICE_MAX_CONNECTIONS=32
-export TIDE_TIMEOUT_MS=${TIDE_TIMEOUT_MS:-20000}
-
-# step SECONDS LINES COMMAND...: runs it, shows its last lines.
-step() {
-    local limit=$1 lines=$2 code
-    shift 2
-    echo "== $*" | tee -a "$log"
-    timeout -k 5 "$limit" "$@" >"$out/.step" 2>&1
-    code=$?
-    cat "$out/.step" >>"$log"
-    grep -v '^# \(tide-perf\|group\|ranks\)' "$out/.step" | tail -n "$lines"
-    rm -f "$out/.step"
-    [ $code = 0 ] && return 0
-    echo "FAILED with code $code" | tee -a "$log"
-    failed=1
-}
-
-perf() { # LINES LIMIT ARGUMENTS...
-    local lines=$1 limit=$2
-    shift 2
-    step "$limit" "$lines" "$build/tide-perf" --backend cuda "$@"
-}
+. bench/steps.sh
+# Kernels of NCCL stay small: ranks share their GPU.
+export NCCL_MAX_CTAS=${NCCL_MAX_CTAS:-8}
 
 kernels() {
     for test in sum flat strided; do
@@ -128,9 +94,4 @@ probe() {
         --chunk 2M,8M --share 64K,128K,512K --json "$out/probe-low.json"
 }
 
-for part in kernels conform repeat soak tables rails probe sanitizer; do
-    if [ "$wanted" = "  " ] || [[ $wanted == *" $part "* ]]; then
-        $part
-    fi
-done
-exit $failed
+run_parts kernels conform repeat soak tables rails probe sanitizer

@@ -11,43 +11,12 @@
 # multi_gpu.log. A part that fails does not stop the others; exit 1 if one did.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=$(mkdir -p "${1:?usage: multi_gpu.sh FOLDER [PART...]}" && cd "$1" && pwd)
-shift
-export TIDE_BUILD=${TIDE_BUILD:-build}
+. bench/steps.sh
 python=${TIDE_PYTHON:-python3}
-wanted=" $* "
-log=$out/multi_gpu.log
-failed=0
-gpus=$(nvidia-smi -L | wc -l)
-[ -n "${CUDA_VISIBLE_DEVICES:-}" ] &&
-    gpus=$(tr "," "\n" <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
 ranks=$((gpus > 1 ? gpus : 2))
-: >"$log"
-
-export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0
-export CUDA_DEVICE_MAX_CONNECTIONS=32 TIDE_TIMEOUT_MS=${TIDE_TIMEOUT_MS:-20000}
-export PYTHONPATH="$TIDE_BUILD/python:bench${PYTHONPATH:+:$PYTHONPATH}"
+export TIDE_BUILD=$build # for what Python starts
+export PYTHONPATH="$build/python:bench${PYTHONPATH:+:$PYTHONPATH}"
 [ "$gpus" -lt 2 ] && export NCCL_MAX_CTAS=8
-
-step() { # SECONDS LINES COMMAND...
-    local limit=$1 lines=$2 code
-    shift 2
-    echo "== $*" | tee -a "$log"
-    timeout -k 5 "$limit" "$@" >"$out/.step" 2>&1
-    code=$?
-    cat "$out/.step" >>"$log"
-    grep -v '^# \(tide-perf\|group\|ranks\)' "$out/.step" | tail -n "$lines"
-    rm -f "$out/.step"
-    [ $code = 0 ] && return 0
-    echo "FAILED with code $code" | tee -a "$log"
-    failed=1
-}
-
-perf() { # LINES ARGUMENTS...
-    local lines=$1
-    shift
-    step 90 "$lines" "$TIDE_BUILD/tide-perf" --backend cuda "$@"
-}
 
 torch() { # SECONDS LINES SCRIPT...
     local limit=$1 lines=$2
@@ -60,10 +29,10 @@ conform() {
     local op local_size
     for op in ag rs; do
         for local_size in "$ranks" 1; do
-            perf 2 --op $op --ranks "$ranks" --local "$local_size" \
+            perf 2 90 --op $op --ranks "$ranks" --local "$local_size" \
                 --group uneven --iters 2 --verify-runs 3
         done
-        perf 2 --op $op --ranks "$ranks" --processes --group llama3.1-8b \
+        perf 2 90 --op $op --ranks "$ranks" --processes --group llama3.1-8b \
             --scale 64 --iters 2 --verify-runs 3
     done
 }
@@ -83,9 +52,9 @@ gemm() {
 tables() {
     local op all=nccl,nccl-ce,nccl-sym,flat,layout
     for op in ag rs; do
-        perf 40 --op $op --ranks "$ranks" --bytes 1M,8M,32M,128M,512M \
+        perf 40 90 --op $op --ranks "$ranks" --bytes 1M,8M,32M,128M,512M \
             --baseline $all --json "$out/$op.json"
-        perf 10 --op $op --ranks "$ranks" --group llama3.1-70b --iters 10 \
+        perf 10 90 --op $op --ranks "$ranks" --group llama3.1-70b --iters 10 \
             --baseline $all --json "$out/$op-70b.json"
     done
 }
@@ -98,9 +67,4 @@ fsdp() {
     done
 }
 
-for part in conform held gemm tables fsdp; do
-    if [ "$wanted" = "  " ] || [[ $wanted == *" $part "* ]]; then
-        $part
-    fi
-done
-exit $failed
+run_parts conform held gemm tables fsdp

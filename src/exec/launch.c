@@ -38,9 +38,9 @@ static int to_exit_code(int value)
     return value >= 0 && value <= 255 ? value : 255;
 }
 
-/* Never returns: no exit handler of the parent may run in a rank. */
-static void run_rank(const launch *run, uint32_t rank, pid_t parent,
-                     rank_body body, void *context)
+/* Gives the exit code of the rank. */
+static int call_body(const launch *run, uint32_t rank, rank_body body,
+                     void *context)
 {
     tdi_exchange_end end = {
         .exchange = run->exchange, .rank = rank, .timeout_ms = run->timeout_ms};
@@ -48,10 +48,17 @@ static void run_rank(const launch *run, uint32_t rank, pid_t parent,
                                 .ranks = run->ranks,
                                 .allgather = tdi_exchange_allgather,
                                 .context = &end};
+    return to_exit_code(body(&bootstrap, context));
+}
+
+/* Never returns: no exit handler of the parent may run in a rank. */
+static void run_rank(const launch *run, uint32_t rank, pid_t parent,
+                     rank_body body, void *context)
+{
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died before the line above */
         _exit(128 + SIGKILL);
-    int code = to_exit_code(body(&bootstrap, context));
+    int code = call_body(run, rank, body, context);
     fflush(NULL);
     _exit(code);
 }
@@ -196,15 +203,8 @@ static void *run_thread(void *context)
 {
     rank_thread *mine = context;
     launch *run = mine->run;
-    tdi_exchange_end end = {.exchange = run->exchange,
-                            .rank = mine->rank,
-                            .timeout_ms = run->timeout_ms};
-    tide_bootstrap bootstrap = {.rank = mine->rank,
-                                .ranks = run->ranks,
-                                .allgather = tdi_exchange_allgather,
-                                .context = &end};
     run->processes[mine->rank].code =
-        to_exit_code(mine->body(&bootstrap, mine->context));
+        call_body(run, mine->rank, mine->body, mine->context);
     tdi_exchange_end_rank(run->exchange, mine->rank);
     return NULL;
 }

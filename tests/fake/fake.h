@@ -25,14 +25,14 @@
  *   FAKE_ABORT_MS 3000      ncclCommAbort and ncclCommDestroy fail the test if
  *                           calls under way do not end
  *   FAKE_ABORT_RELEASES 0   1: ncclCommAbort lets them go, as NCCL does not
- *   FAKE_CHECK_BUSY 0       1: streams and events with work may not be
- * destroyed FAKE_CHECK_LEFTOVER 0   1: nor communicators with signals nobody
- * awaits FAKE_FAULT              faults, with commas between them: no_device
- * old_driver old_device no_mem_ops alloc_fails init_fails init_hangs init_late
- * no_symmetric no_host_rma mem_alloc_fails register_refused register_hangs
- * register_late null_window no_multicast multicast_null multicast_fails
- *       put_lost signal_lost no_value_waits no_event_waits no_signal_waits
- *       write_late
+ *   FAKE_CHECK_BUSY 0       1: nobody may destroy streams and events with work
+ *   FAKE_CHECK_LEFTOVER 0   1: nor communicators with signals not awaited
+ *   FAKE_FAULT              faults, with commas between them:
+ *       no_device, old_driver, old_device, no_mem_ops, alloc_fails, init_fails,
+ *       init_hangs, init_late, no_symmetric, no_host_rma, mem_alloc_fails,
+ *       register_refused, register_hangs, register_late, null_window,
+ *       no_multicast, multicast_null, multicast_fails, put_lost, signal_lost,
+ *       no_value_waits, no_event_waits, no_signal_waits, write_late
  *   FAKE_FAULT_RANK         the rank (of a device: its number); all
  *   FAKE_FAULT_AFTER 0      calls before put_lost and signal_lost
  *   FAKE_LATE_MS 1500       for *_late

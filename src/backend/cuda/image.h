@@ -25,8 +25,7 @@ struct tdi_cuda_kernels {
 tide_status tdi_cuda_launch(const tdi_cuda_kernels *kernels, tdi_kernel_id id,
                             uint32_t blocks, void **params, cu_stream stream);
 
-/* TIDE_OK; or TIDE_ERR_SYSTEM (TIDE_ERR_MEMORY) with the driver's name of the
- * fault behind what was tried. */
+/* tdi_cuda_check for kernels, which know no rank. */
 tide_status tdi_cuda_kernels_check(const tdi_cuda_api *cuda, cu_result result,
                                    const char *what);
 

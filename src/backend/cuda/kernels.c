@@ -2,6 +2,7 @@
 #include "backend/cuda/kernels.h"
 
 #include "backend/cuda/image.h"
+#include "backend/cuda/load.h"
 #include "base/fail.h"
 
 #include <stdlib.h>
@@ -55,14 +56,7 @@ bool tdi_cuda_kernels_built(void)
 tide_status tdi_cuda_kernels_check(const tdi_cuda_api *cuda, cu_result result,
                                    const char *what)
 {
-    const char *name = NULL;
-    if (result == CU_OK)
-        return TIDE_OK;
-    if (cuda->error_name(result, &name) != CU_OK || !name)
-        name = "an unknown error";
-    return tdi_fail(result == CU_ERROR_OUT_OF_MEMORY ? TIDE_ERR_MEMORY
-                                                     : TIDE_ERR_SYSTEM,
-                    "%s: %s (%d)", what, name, result);
+    return tdi_cuda_check(cuda, result, TDI_NO_RANK, what);
 }
 
 /* The attribute is set for every kernel: that loads its code now, for a first

@@ -5,6 +5,7 @@
 #include "base/util.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,13 +146,16 @@ tide_status tdi_cuda_check(const tdi_cuda_api *api, cu_result result,
                            uint32_t rank, const char *what)
 {
     const char *name = NULL;
+    char who[24] = "";
     if (result == CU_OK)
         return TIDE_OK;
     if (api->error_name(result, &name) || !name)
         name = "unknown";
-    return tdi_fail(
-        result == CU_ERROR_OUT_OF_MEMORY ? TIDE_ERR_MEMORY : TIDE_ERR_SYSTEM,
-        "rank %u: %s: CUDA error %d (%s)", rank, what, result, name);
+    if (rank != TDI_NO_RANK)
+        snprintf(who, sizeof(who), "rank %" PRIu32 ": ", rank);
+    return tdi_fail(result == CU_ERROR_OUT_OF_MEMORY ? TIDE_ERR_MEMORY
+                                                     : TIDE_ERR_SYSTEM,
+                    "%s%s: CUDA error %d (%s)", who, what, result, name);
 }
 
 tide_status tdi_nccl_check(const tdi_nccl_api *api, nccl_result result,

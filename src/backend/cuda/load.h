@@ -15,8 +15,10 @@
 tide_status tdi_cuda_load(const tdi_cuda_api **api);
 tide_status tdi_nccl_load(const tdi_nccl_api **api);
 
-/* TIDE_OK, or TIDE_ERR_SYSTEM (TIDE_ERR_MEMORY where memory is short) with what
- * was tried and the library's own words. */
+/* TIDE_OK, or TIDE_ERR_SYSTEM (TIDE_ERR_MEMORY where memory is short) with the
+ * rank (none for tdi_cuda_check of TDI_NO_RANK), what was tried and the
+ * library's own words. */
+#define TDI_NO_RANK UINT32_MAX
 tide_status tdi_cuda_check(const tdi_cuda_api *api, cu_result result,
                            uint32_t rank, const char *what);
 tide_status tdi_nccl_check(const tdi_nccl_api *api, nccl_result result,
