@@ -147,6 +147,9 @@ enum {
      * is the local index of src.rank; otherwise at src + i * src_pitch. */
     TIDE_ACROSS = 16,
     TIDE_SWITCH = 32, /* with ACROSS and height = G: the switch may add */
+    /* Not with ACROSS. Source l, where l is this rank's local index, is read
+     * where it lies: in this rank's GRAD src.index, at byte dst_pitch. */
+    TIDE_OWN = 64,
 };
 
 /*

@@ -39,10 +39,12 @@ typedef struct tdi_rs {
     uint32_t targets; /* most nodes of a layer */
     uint32_t spread;  /* c */
     uint64_t grad_size;
+    uint64_t own_least;    /* elements of a piece whose own source stays */
     uint32_t units;        /* level-1 units so far: scratch alternates */
     uint32_t unit_sum[2];  /* newest sum of the newest unit of a parity */
     uint32_t unit_sent[2]; /* newest put, likewise */
     uint32_t own_sum;      /* newest sum that went to my own RECV */
+    uint32_t own_read;     /* newest sum that read my own gradient */
     uint64_t rail_puts;    /* puts expected so far from each rail peer */
     uint32_t *slot_open;   /* [recv slot]: op after which it may be written */
 } tdi_rs;
@@ -62,7 +64,7 @@ uint64_t tdi_rs_recv_at(const tdi_builder *b, const tdi_rs *rs, uint32_t step,
 void tdi_rs_local_begin(tdi_builder *b, tdi_rs *rs);
 void tdi_rs_local_step(tdi_builder *b, tdi_rs *rs, uint32_t k, uint32_t turn);
 /* The marks of both phases. */
-void tdi_rs_local_end(tdi_builder *b);
+void tdi_rs_local_end(tdi_builder *b, const tdi_rs *rs);
 /* Level 2: arrivals, credits, the sum over nodes. */
 void tdi_rs_final_begin(tdi_builder *b, tdi_rs *rs);
 void tdi_rs_final_step(tdi_builder *b, tdi_rs *rs, uint32_t k, uint32_t turn);

@@ -3,9 +3,10 @@
  * of its node, adds them in fp32 in rank order and puts the sums on the rail.
  *
  * A unit is one sub-slice position [g][t] for all destination nodes of a step.
- * Staged: COPY pulls a unit into one half of RSTAGE while SUM adds the other.
- * Direct: SUM reads the gradients where they lie. SEND puts PARTIAL, also in
- * halves. Rows that do not exist are never read; their sums are zeros.
+ * Staged: COPY pulls a unit into one half of RSTAGE while SUM adds the other;
+ * of the rank's own gradient only short pieces, the rest SUM reads where it
+ * lies. Direct: SUM reads all gradients where they lie. SEND puts PARTIAL, also
+ * in halves. Rows that do not exist are never read; their sums are zeros.
  */
 #include "algo/rs.h"
 
@@ -35,6 +36,28 @@ static unsigned source_flags(const tdi_builder *b)
 }
 
 /* --- Staging ------------------------------------------------------------ */
+
+/* Elements of a gradient between what it has for one node and for the next. */
+static uint64_t node_pitch(const tdi_builder *b, const tide_param_layout *p)
+{
+    return b->topology.local_size * p->shard_elems / p->param.outer;
+}
+
+/* Does my own source of a piece stay where it is? Not if that costs a launch
+ * more than it saves, nor if it lies otherwise against 16 bytes than those of
+ * the peers in RSTAGE, which would make all loads narrow. The same for all
+ * nodes of a run. */
+static bool own_stays(const tdi_builder *b, const tdi_rs *rs, const unit *u,
+                      const tdi_piece *piece)
+{
+    enum { VECTOR = 16 };
+    if (!piece->real || piece->elems < rs->own_least)
+        return false;
+    uint64_t pitch = node_pitch(b, tide_layout_param(b->layout, piece->param));
+    uint64_t in = piece->out_offset - u->span.first;
+    return pitch * rs->grad_size % VECTOR == 0 &&
+           (in - piece->grad_offset) * rs->grad_size % VECTOR == 0;
+}
 
 /* Do the spans of destination nodes m and m + 1 have the same pieces? Then one
  * 2-D copy serves both. */
@@ -76,7 +99,7 @@ static void stage_run(tdi_builder *b, const tdi_rs *rs, const unit *u,
     tdi_pieces_begin(&iter, b->layout, tdi_topo_rank(b->topology, m, u->g),
                      u->span.first, u->span.last);
     while (tdi_pieces_next(&iter, &piece)) {
-        if (!piece.real)
+        if (!piece.real || (owner == b->rank && own_stays(b, rs, u, &piece)))
             continue;
         const tide_param_layout *p = tide_layout_param(b->layout, piece.param);
         uint64_t in = (piece.out_offset - u->span.first) * rs->grad_size;
@@ -88,8 +111,7 @@ static void stage_run(tdi_builder *b, const tdi_rs *rs, const unit *u,
             .width = piece.elems * rs->grad_size,
             .height = count,
             .dst_pitch = rs->piece * rs->grad_size,
-            .src_pitch = b->topology.local_size * p->shard_elems /
-                         p->param.outer * rs->grad_size,
+            .src_pitch = node_pitch(b, p) * rs->grad_size,
         };
         tdi_add_copy(b, TIDE_LANE_COPY, &copy);
     }
@@ -128,8 +150,9 @@ static tide_operand sum_at(const tdi_builder *b, const tdi_rs *rs,
     return tide_at(TIDE_BUF_PARTIAL, 0, me, column * rs->piece * sizeof(float));
 }
 
-static void sum_piece(tdi_builder *b, const tdi_rs *rs, const unit *u,
-                      uint32_t m, const tdi_piece *piece)
+/* `own`: my source is read where it lies. */
+static void sum_piece(tdi_builder *b, tdi_rs *rs, const unit *u, uint32_t m,
+                      const tdi_piece *piece, bool own)
 {
     bool last = b->topology.nodes == 1;
     bool narrow = last && b->options->out_dtype == TIDE_BF16;
@@ -154,6 +177,11 @@ static void sum_piece(tdi_builder *b, const tdi_rs *rs, const unit *u,
     }
     tdi_add_reduce(b, TIDE_LANE_SUM, flags, dst, src, sources, pitch,
                    piece->elems);
+    if (own) {
+        tdi_reduce_own(b, (uint32_t)piece->param,
+                       piece->grad_offset * rs->grad_size);
+        rs->own_read = b->last[TIDE_LANE_SUM];
+    }
 }
 
 /* Staged pieces lie side by side, so neighbours of one kind are one sum. */
@@ -166,22 +194,25 @@ static bool join_pieces(const tdi_builder *b, tdi_piece *a, const tdi_piece *p)
     return join;
 }
 
-static void sum_node(tdi_builder *b, const tdi_rs *rs, const unit *u,
-                     uint32_t m)
+static void sum_node(tdi_builder *b, tdi_rs *rs, const unit *u, uint32_t m)
 {
+    bool staged = b->options->staged;
     tdi_piece_iter iter;
     tdi_piece held, piece;
     tdi_pieces_begin(&iter, b->layout, tdi_topo_rank(b->topology, m, u->g),
                      u->span.first, u->span.last);
     if (!tdi_pieces_next(&iter, &held))
         return;
+    bool own = staged && own_stays(b, rs, u, &held);
     while (tdi_pieces_next(&iter, &piece)) {
-        if (join_pieces(b, &held, &piece))
+        bool next = staged && own_stays(b, rs, u, &piece);
+        if (!own && !next && join_pieces(b, &held, &piece))
             continue;
-        sum_piece(b, rs, u, m, &held);
+        sum_piece(b, rs, u, m, &held, own);
         held = piece;
+        own = next;
     }
-    sum_piece(b, rs, u, m, &held);
+    sum_piece(b, rs, u, m, &held, own);
 }
 
 static void put_node(tdi_builder *b, const tdi_rs *rs, const unit *u,
@@ -231,7 +262,7 @@ void tdi_rs_local_begin(tdi_builder *b, tdi_rs *rs)
 {
     rs->unit_sum[0] = rs->unit_sum[1] = TDI_NO_OP;
     rs->unit_sent[0] = rs->unit_sent[1] = TDI_NO_OP;
-    rs->own_sum = TDI_NO_OP;
+    rs->own_sum = rs->own_read = TDI_NO_OP;
     tdi_signal_peers(b, reader(b), TIDE_CH_GRADS);
     tdi_wait_peers(b, reader(b), TIDE_CH_GRADS, 1);
     tdi_expect_peers(b, TIDE_CH_GRADS, 1);
@@ -267,7 +298,7 @@ void tdi_rs_local_step(tdi_builder *b, tdi_rs *rs, uint32_t k, uint32_t turn)
     }
 }
 
-void tdi_rs_local_end(tdi_builder *b)
+void tdi_rs_local_end(tdi_builder *b, const tdi_rs *rs)
 {
     tide_lane last = b->topology.nodes == 1 ? TIDE_LANE_SUM : TIDE_LANE_LAND;
     tdi_signal_peers(b, reader(b), TIDE_CH_READ);
@@ -276,5 +307,6 @@ void tdi_rs_local_end(tdi_builder *b)
     tdi_add_join(b, last);
     tdi_add_mark(b, last, TIDE_PHASE_DONE);
     tdi_wait_peers(b, reader(b), TIDE_CH_READ, 1);
+    tdi_add_after(b, reader(b), rs->own_read);
     tdi_add_mark(b, reader(b), TIDE_PHASE_READS);
 }

@@ -90,7 +90,9 @@ tide_status tdi_bind_sum(tide_request *request, const tide_op *op,
     for (uint32_t i = 0; i < op->height; i++) {
         tide_operand at = op->src;
         int32_t owner = rank;
-        if (op->flags & TIDE_ACROSS)
+        if (op->flags & TIDE_OWN && node + (int32_t)i == rank)
+            at = tide_at(TIDE_BUF_GRAD, op->src.index, rank, op->dst_pitch);
+        else if (op->flags & TIDE_ACROSS)
             owner = node + (rank - node + (int32_t)i) % size;
         else
             at.offset += i * op->src_pitch;

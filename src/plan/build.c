@@ -128,6 +128,16 @@ uint32_t tdi_add_reduce(tdi_builder *b, tide_lane lane, unsigned flags,
     return newest(b);
 }
 
+void tdi_reduce_own(tdi_builder *b, uint32_t param, uint64_t offset)
+{
+    if (b->failed)
+        return;
+    tide_op *op = &b->ops[newest(b)];
+    op->flags |= TIDE_OWN;
+    op->src.index = param;
+    op->dst_pitch = offset;
+}
+
 uint32_t tdi_add_mark(tdi_builder *b, tide_lane lane, tide_phase phase)
 {
     tide_op *op = append(b, TIDE_OP_MARK, lane);

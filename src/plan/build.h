@@ -58,6 +58,8 @@ uint32_t tdi_add_wait(tdi_builder *b, tide_lane lane, uint32_t from,
 uint32_t tdi_add_reduce(tdi_builder *b, tide_lane lane, unsigned flags,
                         tide_operand dst, tide_operand src, uint32_t sources,
                         uint64_t src_pitch, uint64_t elems);
+/* The REDUCE just added reads this rank's own source in its gradient. */
+void tdi_reduce_own(tdi_builder *b, uint32_t param, uint64_t offset);
 uint32_t tdi_add_mark(tdi_builder *b, tide_lane lane, tide_phase phase);
 /* Orders lane after op; appends nothing if it is so already. */
 void tdi_add_after(tdi_builder *b, tide_lane lane, uint32_t op);

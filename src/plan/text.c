@@ -71,14 +71,18 @@ static operand_text show(tide_operand at)
 static void show_reduce(const tide_op *op, char *text, size_t size)
 {
     unsigned f = op->flags;
+    char own[48] = "";
+    if (f & TIDE_OWN)
+        snprintf(own, sizeof(own), " own=grad[%" PRIu32 "]+%" PRIu64,
+                 op->src.index, op->dst_pitch);
     snprintf(text, size,
              "reduce %s <- %s x%" PRIu32 " elems=%" PRIu64 " pitch=%" PRIu64
-             " %s->%s%s%s%s%s",
+             " %s->%s%s%s%s%s%s",
              show(op->dst).s, op->height ? show(op->src).s : "zero", op->height,
              op->width, op->src_pitch, f & TIDE_SRC_BF16 ? "bf16" : "f32",
              f & TIDE_DST_BF16 ? "bf16" : "f32", f & TIDE_ADD ? " add" : "",
              f & TIDE_SCALE ? " scale" : "", f & TIDE_ACROSS ? " across" : "",
-             f & TIDE_SWITCH ? " switch" : "");
+             f & TIDE_SWITCH ? " switch" : "", own);
 }
 
 const char *tdi_op_text(const tide_op *op, char *text, size_t size)

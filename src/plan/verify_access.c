@@ -13,23 +13,65 @@ static tdi_access access_at(tide_operand at, int32_t rank, bool write)
                         .height = 1};
 }
 
-static uint32_t count_reads(const tide_op *op)
+/* A sum that reads its own gradient in place: rows [*first, +count) are those
+ * before the gradient's source, then those behind it, if there are any; the
+ * gradient itself comes last, with no rows. */
+static uint32_t own_rows(const tide_plan *plan, const tide_op *op, uint32_t i,
+                         uint32_t *first)
 {
+    uint32_t own = tdi_topo_local(plan->topology, plan->rank);
+    uint32_t behind = own < op->height ? op->height - own - 1 : 0;
+    *first = 0;
+    if (own && i == 0)
+        return own;
+    *first = own + 1;
+    return behind && i == (own > 0) ? behind : 0;
+}
+
+static uint32_t count_reads(const tide_plan *plan, const tide_op *op)
+{
+    uint32_t first;
     switch (op->kind) {
     case TIDE_OP_COPY:
     case TIDE_OP_PUT:
         return 1;
     case TIDE_OP_REDUCE:
+        if (op->flags & TIDE_OWN)
+            return 1 + (own_rows(plan, op, 0, &first) > 0) +
+                   (own_rows(plan, op, 1, &first) > 0);
         return op->flags & TIDE_ACROSS ? op->height : op->height != 0;
     default:
         return 0;
     }
 }
 
+static void get_own_read(const tide_plan *plan, const tide_op *op, uint32_t i,
+                         tdi_access *access)
+{
+    int32_t me = (int32_t)plan->rank;
+    uint32_t first, rows = own_rows(plan, op, i, &first);
+    if (rows) {
+        *access = access_at(op->src, me, false);
+        access->index = 0;
+        access->offset += first * op->src_pitch;
+        access->height = rows;
+        access->pitch = op->src_pitch;
+    } else {
+        *access =
+            access_at(tide_at(TIDE_BUF_GRAD, op->src.index, me, op->dst_pitch),
+                      me, false);
+    }
+    access->width = op->width * (op->flags & TIDE_SRC_BF16 ? 2 : 4);
+}
+
 static void get_read(const tide_plan *plan, const tide_op *op, uint32_t i,
                      tdi_access *access)
 {
     int32_t rank = tide_operand_rank(op->src);
+    if (op->kind == TIDE_OP_REDUCE && op->flags & TIDE_OWN) {
+        get_own_read(plan, op, i, access);
+        return;
+    }
     if (op->kind == TIDE_OP_REDUCE && op->flags & TIDE_ACROSS) {
         uint32_t node = tdi_topo_node(plan->topology, (uint32_t)rank);
         uint32_t local = tdi_topo_local(plan->topology, (uint32_t)rank) + i;
@@ -82,7 +124,7 @@ static void get_write(const tide_plan *plan, const tide_op *op, uint32_t i,
 bool tdi_op_access(const tide_plan *plan, const tide_op *op, uint32_t i,
                    tdi_access *access)
 {
-    uint32_t reads = count_reads(op);
+    uint32_t reads = count_reads(plan, op);
     if (i < reads)
         get_read(plan, op, i, access);
     else if (i - reads < count_writes(plan, op))

@@ -65,7 +65,7 @@ static const char *check_copy(const tide_plan *plan, const tide_op *op)
 static const char *check_reduce(const tide_plan *plan, const tide_op *op)
 {
     const unsigned known = TIDE_SRC_BF16 | TIDE_DST_BF16 | TIDE_ADD |
-                           TIDE_SCALE | TIDE_ACROSS | TIDE_SWITCH;
+                           TIDE_SCALE | TIDE_ACROSS | TIDE_SWITCH | TIDE_OWN;
     uint64_t src = op->flags & TIDE_SRC_BF16 ? 2 : 4;
     uint64_t dst = op->flags & TIDE_DST_BF16 ? 2 : 4;
     if (op->flags & ~known)
@@ -81,7 +81,12 @@ static const char *check_reduce(const tide_plan *plan, const tide_op *op)
     if (op->flags & TIDE_SWITCH &&
         (!(op->flags & TIDE_ACROSS) || op->height != plan->topology.local_size))
         return "the switch adds over all ranks of a node, no fewer";
-    if (op->dst.offset % dst || op->src.offset % src || op->src_pitch % src)
+    if (op->flags & TIDE_OWN &&
+        (op->flags & TIDE_ACROSS || op->height != plan->topology.local_size ||
+         tide_operand_rank(op->src) != (int32_t)plan->rank))
+        return "a sum with its own gradient has a source of every local rank";
+    if (op->dst.offset % dst || op->src.offset % src || op->src_pitch % src ||
+        (op->flags & TIDE_OWN && op->dst_pitch % src))
         return "elements are not aligned";
     return NULL;
 }

@@ -90,6 +90,12 @@ static tide_operand find_source(const tide_plan *plan, const tide_op *op,
                                 uint32_t i)
 {
     tide_operand at = op->src;
+    if (op->flags & TIDE_OWN) {
+        if (i == plan->rank % plan->topology.local_size)
+            return tide_at(TIDE_BUF_GRAD, op->src.index, (int32_t)plan->rank,
+                           op->dst_pitch);
+        at.index = 0;
+    }
     if (!(op->flags & TIDE_ACROSS)) {
         at.offset += i * op->src_pitch;
         return at;

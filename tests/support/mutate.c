@@ -29,9 +29,23 @@ static bool is_data(const tide_op *op)
            op->kind == TIDE_OP_REDUCE;
 }
 
+static bool reads_own(const tide_op *op)
+{
+    return op->kind == TIDE_OP_REDUCE && op->flags & TIDE_OWN;
+}
+
+/* The last row that a sum with its own gradient reads; 0: the first or none. */
+static uint32_t last_row(const tide_op *op)
+{
+    uint32_t own = (uint32_t)tide_operand_rank(op->src) % op->height;
+    return op->height < 2 ? 0 : op->height - 1 - (own + 1 == op->height);
+}
+
 /* Ops of rows, and sums of sources that lie apart. */
 static bool has_src_pitch(const tide_op *op)
 {
+    if (reads_own(op))
+        return last_row(op) > 0;
     return op->height > 1 &&
            (op->kind == TIDE_OP_COPY ||
             (op->kind == TIDE_OP_REDUCE && !(op->flags & TIDE_ACROSS)));
@@ -39,6 +53,8 @@ static bool has_src_pitch(const tide_op *op)
 
 static bool has_source(const tide_op *op)
 {
+    if (reads_own(op))
+        return op->height > 1;
     return is_data(op) && (op->kind != TIDE_OP_REDUCE || op->height);
 }
 
@@ -61,6 +77,8 @@ bool mutation_applies(const tide_op *op, mutation how)
         return op->kind == TIDE_OP_COPY && op->height > 1;
     case SRC_PITCH:
         return has_src_pitch(op);
+    case OWN_UP:
+        return reads_own(op);
     case FLIP_ADD:
     case FLIP_SCALE:
         return op->kind == TIDE_OP_REDUCE;
@@ -104,6 +122,9 @@ void break_op(tide_plan *plan, uint32_t index, mutation how)
         break;
     case SRC_PITCH:
         op->src_pitch += src;
+        break;
+    case OWN_UP:
+        op->dst_pitch += src;
         break;
     case FLIP_ADD:
         op->flags ^= TIDE_ADD;

@@ -19,6 +19,7 @@
     X(SRC_DOWN, "source - 1 element")                                          \
     X(DST_PITCH, "destination pitch + 1 element")                              \
     X(SRC_PITCH, "source pitch + 1 element")                                   \
+    X(OWN_UP, "own source + 1 element")                                        \
     X(FLIP_ADD, "add or not")                                                  \
     X(FLIP_SCALE, "scale or not")
 

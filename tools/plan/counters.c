@@ -87,12 +87,13 @@ static void add_reduce(changes *c, const tide_sim_op *ran, const tide_op *op)
     double bytes = (double)op->width * (op->flags & TIDE_SRC_BF16 ? 2 : 4);
     uint32_t buffer = tide_operand_buffer(op->src);
     uint32_t first = (uint32_t)tide_operand_rank(op->src);
+    uint32_t own = ran->rank % c->log->plans[0]->topology.local_size;
     bool scratch = buffer == TIDE_BUF_RSTAGE || buffer == TIDE_BUF_RECV;
     for (uint32_t i = 0; i < op->height; i++) {
         uint32_t from = ran->rank;
         if (op->flags & TIDE_ACROSS)
             from = neighbour(c->log, ran->rank, first + i);
-        if (scratch)
+        if (scratch && !(op->flags & TIDE_OWN && i == own))
             add_fill(c, ran->end_us, from, buffer, -bytes);
         if (from != ran->rank)
             add_rate(c, ran, ran->rank, LINK_IN, bytes);

@@ -132,35 +132,56 @@ static cu_pointer address(const walk *w, tide_operand at)
     return w->base[tide_operand_buffer(at)] + at.offset;
 }
 
-/* Rows lie side by side in the stand-in, whatever their pitch. */
-static tide_status do_copy(walk *w, const tide_op *op)
+/* Rows lie side by side in the stand-ins, whatever their pitch. */
+static uint64_t place(uint64_t offset, uint64_t bytes)
+{
+    return offset % (HOST_BYTES - bytes + 1) / 16 * 16;
+}
+
+static tide_status copy_own(walk *w, const tide_op *op, uint64_t from)
+{
+    tdi_cuda_strided copy = {.dst = address(w, op->dst),
+                             .src = w->own + from,
+                             .width = op->width,
+                             .height = op->height,
+                             .dst_pitch =
+                                 op->height > 1 ? op->dst_pitch : op->width,
+                             .src_pitch = op->width};
+    return tdi_cuda_strided_queue(w->g->kernels, &copy, 1, 0, w->g->copies);
+}
+
+static tide_status copy_peer(walk *w, const tide_op *op, uint64_t from)
 {
     const gpu *g = w->g;
-    uint64_t bytes = op->width * op->height;
-    if (bytes > HOST_BYTES)
-        return tdi_fail(TIDE_ERR_INVALID, "a copy of %llu bytes is too large",
-                        (unsigned long long)bytes);
-    uint64_t from = op->src.offset % (HOST_BYTES - bytes + 1) / 16 * 16;
-    bool own = tide_operand_rank(op->src) == (int32_t)w->plan->rank;
+    char *src = w->host + from;
     cu_copy_2d copy = {
-        .src_type = own ? CU_MEMORY_DEVICE : CU_MEMORY_HOST,
-        .src_host = own ? NULL : w->host + from,
-        .src = own ? w->own + from : 0,
+        .src_type = CU_MEMORY_HOST,
+        .src_host = src,
         .src_pitch = op->width,
         .dst_type = CU_MEMORY_DEVICE,
         .dst = address(w, op->dst),
-        .dst_pitch = op->height > 1 ? op->dst_pitch : op->width,
+        .dst_pitch = op->dst_pitch,
         .width = op->width,
         .height = op->height,
     };
     if (op->height > 1)
         TRY_CUDA(g, copy_2d_async(&copy, g->copies));
     else
-        TRY_CUDA(
-            g, copy_async(copy.dst,
-                          own ? copy.src : (cu_pointer)(uintptr_t)copy.src_host,
-                          op->width, g->copies));
+        TRY_CUDA(g, copy_async(copy.dst, (cu_pointer)(uintptr_t)src, op->width,
+                               g->copies));
     return TIDE_OK;
+}
+
+static tide_status do_copy(walk *w, const tide_op *op)
+{
+    uint64_t bytes = op->width * op->height;
+    if (bytes > HOST_BYTES)
+        return tdi_fail(TIDE_ERR_INVALID, "a copy of %llu bytes is too large",
+                        (unsigned long long)bytes);
+    uint64_t from = place(op->src.offset, bytes);
+    return tide_operand_rank(op->src) == (int32_t)w->plan->rank
+               ? copy_own(w, op, from)
+               : copy_peer(w, op, from);
 }
 
 static tide_status do_sum(walk *w, const tide_op *op)
@@ -173,14 +194,16 @@ static tide_status do_sum(walk *w, const tide_op *op)
         .dst = address(w, op->dst),
         .src = src,
         .sources = op->height,
-        .flags = op->flags & ~(TIDE_ACROSS | TIDE_SWITCH),
+        .flags = op->flags & ~(TIDE_ACROSS | TIDE_SWITCH | TIDE_OWN),
         .elems = op->width,
         .scale = 0.125f,
     };
     if (op->height > TDI_CUDA_SOURCES)
         return tdi_fail(TIDE_ERR_INVALID, "a sum of %u sources", op->height);
     for (uint32_t i = 0; i < op->height; i++)
-        src[i] = address(w, op->src) + i * pitch;
+        src[i] = op->flags & TIDE_OWN && i == w->plan->rank
+                     ? w->own + place(op->dst_pitch, op->width * sizeof(float))
+                     : address(w, op->src) + i * pitch;
     return tdi_cuda_sum_queue(w->g->kernels, &sum, &w->mode.bounds,
                               w->g->beside);
 }
