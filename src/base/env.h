@@ -31,9 +31,9 @@
       "has a core, else 0")                                                    \
     X(SIMD, "TIDE_SIMD", 2, 0, 2,                                              \
       "host backend: highest vector kernels: 0 scalar, 1 AVX2, 2 AVX-512")     \
-    X(SUM_CTAS, "TIDE_SUM_CTAS", 32, 0, 1024,                                  \
+    X(SUM_CTAS, "TIDE_SUM_CTAS", 128, 0, 1024,                                 \
       "cuda backend: blocks of a level-1 sum at a time; 0: no bound")          \
-    X(LAND_CTAS, "TIDE_LAND_CTAS", 32, 0, 1024,                                \
+    X(LAND_CTAS, "TIDE_LAND_CTAS", 128, 0, 1024,                               \
       "cuda backend: blocks of a sum over nodes at a time; 0: no bound")       \
     X(SUM_CHUNK_KIB, "TIDE_SUM_CHUNK_KIB", 4096, 0, 1048576,                   \
       "cuda backend: KiB that one launch of a sum reads in all; 0: no bound")  \
@@ -42,6 +42,9 @@
     X(LOCAL_COPIES, "TIDE_LOCAL_COPIES", 1, 0, 1,                              \
       "cuda backend: 1 copies within a GPU by one kernel a batch, 0 leaves "   \
       "them to the driver, as copies between GPUs")                            \
+    X(BESIDE_KIB, "TIDE_BESIDE_KIB", 1024, 0, 16777216,                        \
+      "cuda backend: copies within a GPU run beside those from peers, on a "   \
+      "second stream, from so many KiB on")                                    \
     X(DIRECT_RAILS, "TIDE_DIRECT_RAILS", 0, 0, 1,                              \
       "cuda backend: 1 serves rails between ranks that reach each other's "    \
       "memory without NCCL")                                                   \

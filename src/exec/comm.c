@@ -118,6 +118,12 @@ static tide_status choose_backend(tide_comm *comm, const char *wanted,
                     wanted ? wanted : "any", reasons);
 }
 
+bool tdi_comm_staged(bool usual)
+{
+    int64_t asked = tdi_env_number(TDI_ENV_STAGED);
+    return asked < 0 ? usual : asked;
+}
+
 static tide_status open_comm(tide_comm *comm, const tide_bootstrap *bootstrap,
                              const tide_comm_config *config,
                              const uint64_t *machines)
@@ -126,14 +132,12 @@ static tide_status open_comm(tide_comm *comm, const tide_bootstrap *bootstrap,
     TDI_TRY(choose_backend(comm, config ? config->backend : NULL, bootstrap,
                            machines));
     comm->tables = &comm->arena;
+    comm->staged = tdi_comm_staged(false);
     TDI_TRY(tdi_meet_agree(bootstrap,
                            comm->backend->open(comm, bootstrap, machines)));
     if (comm->backend->queue)
         TDI_TRY(tdi_meet_agree(bootstrap, tdi_watch_start(comm)));
-    int64_t staged = tdi_env_number(TDI_ENV_STAGED);
     int64_t block = tdi_env_number(TDI_ENV_BLOCK_KIB);
-    if (staged >= 0)
-        comm->staged = staged;
     if (block)
         comm->block_bytes = (uint64_t)block << 10;
     return TIDE_OK;

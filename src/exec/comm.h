@@ -120,6 +120,8 @@ struct tide_request {
     bool is_freed; /* by its owner; goes when it is through */
 };
 
+/* Do reduce-scatters stage? What TIDE_STAGED says, else what is usual. */
+bool tdi_comm_staged(bool usual);
 /* Is the communicator still good? After a failure: TIDE_ERR_ABORTED. */
 tide_status tdi_comm_check(tide_comm *comm);
 /* What peers hear of it: they have done nothing INVALID themselves. */

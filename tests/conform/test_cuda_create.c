@@ -343,7 +343,8 @@ static const scene scenes[] = {
      .ranks = 3,
      .body = do_without_multicast,
      .settings = {"FAKE_FAULT", "no_multicast", "FAKE_FAULT_RANK", "2"}},
-    /* Hardware queues: three streams a rank. */
+    /* Hardware queues: three streams a rank, the caller's among them; six
+     * where the ranks of a node have several devices. */
     {.name = "one hardware queue",
      .ranks = 2,
      .body = warn,
@@ -365,6 +366,12 @@ static const scene scenes[] = {
      .ranks = 4,
      .body = warn,
      .context = WARNING(NULL),
+     .settings = {"FAKE_DEVICES", "2", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                  "CUDA_DEVICE_MAX_CONNECTIONS", "12"}},
+    {.name = "few hardware queues of several devices",
+     .ranks = 4,
+     .body = warn,
+     .context = WARNING("2 ranks of this process", "12 streams", "8 hardware"),
      .settings = {"FAKE_DEVICES", "2", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
                   "CUDA_DEVICE_MAX_CONNECTIONS", "8"}},
     {.name = "come and go",

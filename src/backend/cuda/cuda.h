@@ -53,9 +53,12 @@ typedef struct cuda_batch {
 
 typedef struct cuda_flow {
     cu_stream stream[CUDA_QUEUES]; /* NULL: no lane has that queue */
-    cu_event end;                  /* of the last plan */
-    uint8_t end_queue;             /* where that is, once there is an end */
-    cu_event gate[CUDA_QUEUES];    /* the beginning or end of a plan's queue */
+    cu_stream beside;              /* of local copies beside peers'; or NULL */
+    cu_event fork;
+    cu_event join;
+    cu_event end;               /* of the last plan */
+    uint8_t end_queue;          /* where that is, once there is an end */
+    cu_event gate[CUDA_QUEUES]; /* the beginning or end of a plan's queue */
     cu_event *note;
     uint32_t note_count;
     uint64_t *sent; /* [channel][rank]: signals that I have queued */
@@ -73,8 +76,9 @@ typedef struct cuda_state {
     tdi_cuda_bounds sum_bounds;
     tdi_cuda_bounds land_bounds;
     int priority;
-    bool own_kernel;   /* copies within the device are one of ours */
-    bool direct_rails; /* ranks of other nodes that are in reach: no NCCL */
+    bool own_kernel;       /* copies within the device are one of ours */
+    uint64_t beside_bytes; /* from which they run beside those from peers */
+    bool direct_rails;     /* ranks of other nodes that are in reach: no NCCL */
     nccl_id ids[CUDA_COMMS]; /* here, for a step that comes back late */
     char *arena;
     cu_pointer *base; /* [rank]: its arena, 0 where it cannot be reached */
@@ -158,6 +162,8 @@ tide_status tdi_cuda_poll(tide_comm *comm, tdi_flow_id flow,
 void tdi_cuda_let_go(tide_comm *comm);
 
 /* streams.c: queues, notes, marks. */
+/* Are there copies from other devices, beside which those on mine can run? */
+bool tdi_cuda_copies_beside(const tide_comm *comm);
 uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
                           tide_lane lane);
 tide_status tdi_cuda_follow(tide_comm *comm, tdi_flow_id flow, uint32_t mask,
@@ -178,6 +184,9 @@ void tdi_cuda_mark_drop(tide_comm *comm, tdi_mark *mark);
 /* All streams, before NCCL makes its own: the first ones of a process get
  * hardware queues of their own, which ranks that are threads need. */
 tide_status tdi_cuda_make_streams(tide_comm *comm);
+/* What is queued on `to` from now on follows what is on `from`. */
+tide_status tdi_cuda_order(tide_comm *comm, cu_event *event, cu_stream from,
+                           cu_stream to);
 /* The stream of a queue. */
 tide_status tdi_cuda_stream(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                             cu_stream *stream);

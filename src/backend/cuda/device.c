@@ -126,6 +126,7 @@ tide_status tdi_cuda_open_device(tide_comm *comm, const uint64_t *machines)
     cuda->land_bounds = read_bounds(TDI_ENV_LAND_CTAS);
     comm->together = (int)tdi_env_number(TDI_ENV_PULL_STREAMS);
     cuda->own_kernel = tdi_env_number(TDI_ENV_LOCAL_COPIES);
+    cuda->beside_bytes = (uint64_t)tdi_env_number(TDI_ENV_BESIDE_KIB) << 10;
     cuda->direct_rails = tdi_env_number(TDI_ENV_DIRECT_RAILS);
     return retain_context(comm);
 }
@@ -152,14 +153,16 @@ static uint32_t count_connections(void)
     return count > 0 ? (uint32_t)tdi_min((uint64_t)count, MOST) : USUAL;
 }
 
+/* That may wait, the caller's among them. */
 static uint32_t count_streams(const tide_comm *comm)
 {
-    uint32_t count = 0;
+    uint32_t count = 1;
     for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++) {
         unsigned queues = 0;
         for (tide_lane lane = 0; lane < TIDE_LANE_COUNT; lane++)
             queues |= 1u << tdi_cuda_queue_of(comm, flow, lane);
         count += (uint32_t)__builtin_popcount(queues);
+        count += tdi_cuda_copies_beside(comm);
     }
     return count;
 }
@@ -200,8 +203,9 @@ static void warn_of_queues(const tide_comm *comm, const cu_uuid *all)
     if (sharers > 1 && streams > connections)
         fprintf(stderr,
                 "tide: WARNING: %u ranks of this process share a GPU, and "
-                "their %u streams its %u hardware queues: a rank may stand "
-                "behind what waits for it, until the deadline; set "
+                "their %u streams, the callers' among them, its %u hardware "
+                "queues: a rank may stand behind what waits for it, until the "
+                "deadline; set "
                 "CUDA_DEVICE_MAX_CONNECTIONS=32 (the most), or let fewer "
                 "ranks share it\n",
                 sharers, streams, connections);
@@ -227,7 +231,7 @@ tide_status tdi_cuda_share_device(tide_comm *comm,
         status = tdi_meet_exchange(bootstrap, &mine, all, sizeof(mine));
     for (uint32_t r = 0; !status && r < bootstrap->ranks; r++)
         cuda->is_here[r] = !memcmp(&all[r], &mine, sizeof(mine));
-    comm->staged = !status && needs_staging(comm, all);
+    comm->staged = tdi_comm_staged(!status && needs_staging(comm, all));
     if (!status)
         warn_of_queues(comm, all);
     free(all);

@@ -84,6 +84,31 @@ static tide_status flush_locals(tide_comm *comm, cuda_batch *batch,
                  : TIDE_OK;
 }
 
+/* Not worth a second stream's begin and end if they are short. */
+static bool runs_beside(const tide_comm *comm, const cuda_flow *flow)
+{
+    const cuda_batch *batch = &flow->batch;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < batch->locals; i++)
+        bytes += batch->local[i].width * batch->local[i].height;
+    return flow->beside && batch->locals && (batch->strided || batch->rows) &&
+           bytes >= cuda_of(comm)->beside_bytes;
+}
+
+/* SMs copy what stays on the device while copy engines bring the rest. */
+static tide_status flush_copies(tide_comm *comm, cuda_flow *flow,
+                                cu_stream stream)
+{
+    bool beside = runs_beside(comm, flow);
+    cu_stream other = beside ? flow->beside : stream;
+    if (beside)
+        TDI_TRY(tdi_cuda_order(comm, &flow->fork, stream, other));
+    TDI_TRY(flush_rows(comm, &flow->batch, stream));
+    TDI_TRY(flush_strided(comm, &flow->batch, stream));
+    TDI_TRY(flush_locals(comm, &flow->batch, other));
+    return beside ? tdi_cuda_order(comm, &flow->join, other, stream) : TIDE_OK;
+}
+
 static bool has_copies(const cuda_batch *batch)
 {
     return batch->locals || batch->strided || batch->rows;
@@ -91,7 +116,8 @@ static bool has_copies(const cuda_batch *batch)
 
 tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
 {
-    cuda_batch *batch = &cuda_of(comm)->flows[flow].batch;
+    cuda_flow *of = &cuda_of(comm)->flows[flow];
+    cuda_batch *batch = &of->batch;
     cu_stream stream;
     uint32_t ops = batch->ops;
     if (!ops && !has_copies(batch))
@@ -101,9 +127,7 @@ tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
     if (ops)
         CHECK(comm, cuda_of(comm)->cuda->mem_ops(stream, ops, batch->op, 0),
               "cuStreamBatchMemOp");
-    TDI_TRY(flush_rows(comm, batch, stream));
-    TDI_TRY(flush_strided(comm, batch, stream));
-    return flush_locals(comm, batch, stream);
+    return flush_copies(comm, of, stream);
 }
 
 /* A batch of this queue with room for one more copy or memory operation. */

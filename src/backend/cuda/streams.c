@@ -22,18 +22,35 @@ static tide_status make_event(tide_comm *comm, cu_event *event)
     return TIDE_OK;
 }
 
+static tide_status make_stream(tide_comm *comm, cu_stream *stream)
+{
+    const cuda_state *cuda = cuda_of(comm);
+    if (!*stream)
+        CHECK(comm,
+              cuda->cuda->stream_create(stream, CU_STREAM_NON_BLOCKING_FLAG,
+                                        cuda->priority),
+              "cuStreamCreateWithPriority");
+    return TIDE_OK;
+}
+
 tide_status tdi_cuda_stream(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                             cu_stream *stream)
 {
-    cuda_state *cuda = cuda_of(comm);
-    cu_stream *made = &cuda->flows[flow].stream[queue];
-    if (!*made)
-        CHECK(comm,
-              cuda->cuda->stream_create(made, CU_STREAM_NON_BLOCKING_FLAG,
-                                        cuda->priority),
-              "cuStreamCreateWithPriority");
+    cu_stream *made = &cuda_of(comm)->flows[flow].stream[queue];
+    TDI_TRY(make_stream(comm, made));
     *stream = *made;
     return TIDE_OK;
+}
+
+bool tdi_cuda_copies_beside(const tide_comm *comm)
+{
+    const cuda_state *cuda = cuda_of(comm);
+    uint32_t size = comm->topology.local_size;
+    uint32_t first = comm->rank - comm->rank % size;
+    for (uint32_t r = first; cuda->own_kernel && r < first + size; r++)
+        if (!cuda->is_here[r])
+            return true;
+    return false;
 }
 
 tide_status tdi_cuda_make_streams(tide_comm *comm)
@@ -45,6 +62,9 @@ tide_status tdi_cuda_make_streams(tide_comm *comm)
         for (tide_lane lane = 0; !status && lane < TIDE_LANE_COUNT; lane++)
             status = tdi_cuda_stream(
                 comm, flow, tdi_cuda_queue_of(comm, flow, lane), &made);
+    for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++)
+        if (!status && tdi_cuda_copies_beside(comm))
+            status = make_stream(comm, &cuda_of(comm)->flows[flow].beside);
     tdi_cuda_leave(comm);
     return status;
 }
@@ -73,6 +93,16 @@ static tide_status wait_for(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
     return TIDE_OK;
 }
 
+tide_status tdi_cuda_order(tide_comm *comm, cu_event *event, cu_stream from,
+                           cu_stream to)
+{
+    const tdi_cuda_api *cuda = cuda_of(comm)->cuda;
+    TDI_TRY(make_event(comm, event));
+    CHECK(comm, cuda->event_record(*event, from), "cuEventRecord");
+    CHECK(comm, cuda->stream_wait_event(to, *event, 0), "cuStreamWaitEvent");
+    return TIDE_OK;
+}
+
 /* Events are made once and used again. */
 static tide_status take_mark(tide_comm *comm, tdi_mark **mark)
 {
@@ -98,8 +128,8 @@ static tide_status take_mark(tide_comm *comm, tdi_mark **mark)
 /* --- A plan's beginning and end ----------------------------------------- */
 
 /* With one node an all-gather has nothing to overlap, and level 1 of a
- * reduce-scatter copies while it sums. Pulls on COPY (TIDE_PULL_STREAMS=2) run
- * beside those on LAND. */
+ * reduce-scatter copies while it sums, if it stages at all. Pulls on COPY
+ * (TIDE_PULL_STREAMS=2) run beside those on LAND. */
 uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
                           tide_lane lane)
 {
@@ -119,7 +149,7 @@ uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
         return pulls_on_copy && lane == TIDE_LANE_COPY ? 3 : rails[flow][lane];
     if (flow == TDI_FLOW_GATHER)
         return pulls_on_copy && lane == TIDE_LANE_LAND;
-    return lane != TIDE_LANE_COPY;
+    return comm->staged && lane != TIDE_LANE_COPY;
 }
 
 /* The other queues of the mask wait for what `main` holds now. */
@@ -266,8 +296,13 @@ static void free_flow(tide_comm *comm, cuda_flow *flow)
         flow->stream[q] = NULL;
         free_event(comm, &flow->gate[q]);
     }
+    if (flow->beside)
+        cuda_of(comm)->cuda->stream_destroy(flow->beside);
+    flow->beside = NULL;
     for (uint32_t i = 0; i < flow->note_count; i++)
         free_event(comm, &flow->note[i]);
+    free_event(comm, &flow->fork);
+    free_event(comm, &flow->join);
     free_event(comm, &flow->end);
     free_rail_events(comm, &flow->data);
     free_rail_events(comm, &flow->control);

@@ -289,13 +289,33 @@ static tide_status try_queue(tide_comm *comm, tdi_flow_id flow, uint8_t queue)
                           "trying a stream");
 }
 
+/* Copies alone run there. */
+static tide_status try_beside(tide_comm *comm, cuda_flow *flow)
+{
+    const cuda_state *cuda = cuda_of(comm);
+    cu_pointer page = (cu_pointer)(uintptr_t)cuda->arena;
+    tdi_cuda_strided copy = {.dst = page + TRIED_BYTES,
+                             .src = page,
+                             .width = TRIED_BYTES,
+                             .height = 1};
+    TDI_TRY(tdi_cuda_order(comm, &flow->fork, flow->stream[0], flow->beside));
+    TDI_TRY(tdi_cuda_strided_queue(cuda->kernels, &copy, 1, 0, flow->beside));
+    TDI_TRY(tdi_cuda_order(comm, &flow->join, flow->beside, flow->stream[0]));
+    return tdi_cuda_check(cuda->cuda, cuda->cuda->stream_sync(flow->beside),
+                          comm->rank, "trying a stream");
+}
+
 static tide_status try_queues(tide_comm *comm, void *context)
 {
     (void)context;
-    for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++)
+    for (tdi_flow_id id = 0; id < TDI_FLOWS; id++) {
+        cuda_flow *flow = &cuda_of(comm)->flows[id];
         for (uint8_t queue = 0; queue < CUDA_QUEUES; queue++)
-            if (cuda_of(comm)->flows[flow].stream[queue])
-                TDI_TRY(try_queue(comm, flow, queue));
+            if (flow->stream[queue])
+                TDI_TRY(try_queue(comm, id, queue));
+        if (flow->beside)
+            TDI_TRY(try_beside(comm, flow));
+    }
     return TIDE_OK;
 }
 
@@ -338,16 +358,22 @@ tide_status tdi_cuda_open_window(tide_comm *comm,
 
 enum { CLOSE_PATIENCE_MS = 5000 };
 
+static bool is_idle(const cuda_state *cuda, cu_stream stream)
+{
+    return !stream || cuda->cuda->stream_query(stream) != CU_ERROR_NOT_READY;
+}
+
 /* Are my streams through? After a fault some may never be. */
 static bool is_quiet(const cuda_state *cuda)
 {
-    for (int f = 0; f < TDI_FLOWS; f++)
-        for (int q = 0; q < CUDA_QUEUES; q++) {
-            cu_stream stream = cuda->flows[f].stream[q];
-            if (stream &&
-                cuda->cuda->stream_query(stream) == CU_ERROR_NOT_READY)
+    for (int f = 0; f < TDI_FLOWS; f++) {
+        const cuda_flow *flow = &cuda->flows[f];
+        if (!is_idle(cuda, flow->beside))
+            return false;
+        for (int q = 0; q < CUDA_QUEUES; q++)
+            if (!is_idle(cuda, flow->stream[q]))
                 return false;
-        }
+    }
     return true;
 }
 
