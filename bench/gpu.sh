@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and measurements of the CUDA backend, without PyTorch: kernels, every
-# group and split with checked data, repeated runs, a soak, the tables of
+# group and split with checked data and repeated runs, a soak, the tables of
 # docs/performance.md, and interference with a GEMM.
 #
 #   bench/gpu.sh FOLDER [PART...]     parts: see the end of this file
@@ -23,41 +23,27 @@ kernels() {
     done
 }
 
+# Racecheck takes a hundred times as long as the test, or more.
 sanitizer() {
-    for tool in memcheck racecheck; do
+    for tool in racecheck memcheck; do
         for test in sum flat strided; do
             [ -x "$build/tests/cuda_$test" ] &&
-                step 240 3 compute-sanitizer --tool $tool \
+                step 100 3 compute-sanitizer --tool $tool \
                     --error-exitcode 9 "$build/tests/cuda_$test" --small
         done
     done
 }
 
-# Every split, both modes, every byte checked; every group on one of them.
-check() { # RANKS LOCAL GROUP
-    local op
-    for op in ag rs; do
-        perf 1 60 --op $op --ranks "$1" --local "$2" --group "$3" --scale 64 \
-            --iters 2 --warmup 1 --verify-runs 3
-    done
-}
-
+# Every split, as ranks x ranks of a node, with both collectives on every group
+# in one process: every byte checked, sums against fp64, 20 runs of each mode
+# equal in every bit. Scales keep a group to some MiB.
 conform() {
-    local split group
-    for split in '1 1' '2 2' '2 1' '4 4' '4 2' '4 1' '8 8' '8 4' '8 2' '8 1'; do
-        for group in llama3.1-8b uneven; do
-            check $split $group
-        done
-    done
-    for group in qwen3-30b-a3b wan2.2 empty tiny; do
-        check 4 2 $group
-    done
-}
-
-repeat() {
-    for split in 2x2 4x2 8x8; do
-        perf 2 90 --op rs --ranks ${split%x*} --local ${split#*x} \
-            --group llama3.1-8b --scale 16 --iters 2 --verify-runs 20
+    local split
+    for split in 1x1 2x2 2x1 4x4 4x2 4x1 8x8 8x4 8x2 8x1; do
+        perf 2 60 --op ag,rs --ranks ${split%x*} --local ${split#*x} \
+            --group \
+            llama3.1-8b,llama3.1-70b,qwen3-30b-a3b,wan2.2,uneven,empty,tiny \
+            --scale 64,256,16,64,1,1,1 --warmup 0 --iters 1 --verify-runs 20
     done
 }
 
@@ -70,21 +56,17 @@ soak() {
 tables() {
     local ranks=8 all=nccl,nccl-ce,nccl-sym,flat,layout
     [ "$gpus" -gt 1 ] && ranks=$gpus
-    for op in ag rs; do
-        perf 40 150 --op $op --ranks $ranks --bytes 1M,8M,32M,128M --iters 20 \
-            --baseline $all --json "$out/$op-$ranks.json"
-        perf 12 90 --op $op --ranks $ranks --group llama3.1-70b --scale 4 \
-            --iters 10 --baseline $all --json "$out/$op-$ranks-70b.json"
-    done
+    perf 70 240 --op ag,rs --ranks $ranks --bytes 1M,8M,32M,128M --iters 20 \
+        --baseline $all --json "$out/tables-$ranks.json"
+    perf 20 120 --op ag,rs --ranks $ranks --group llama3.1-70b --scale 4 \
+        --iters 10 --baseline $all --json "$out/tables-$ranks-70b.json"
 }
 
 rails() {
     local ranks=4
     [ "$gpus" -gt 4 ] && ranks=$gpus
-    for op in ag rs; do
-        perf 8 90 --op $op --ranks $ranks --local 2 --bytes 1M,32M --iters 20 \
-            --baseline nccl,flat --json "$out/$op-rails.json"
-    done
+    perf 20 120 --op ag,rs --ranks $ranks --local 2 --bytes 1M,32M --iters 20 \
+        --baseline nccl,flat --json "$out/rails.json"
 }
 
 probe() {
@@ -94,4 +76,4 @@ probe() {
         --chunk 2M,8M --share 64K,128K,512K --json "$out/probe-low.json"
 }
 
-run_parts kernels conform repeat soak tables rails probe sanitizer
+run_parts kernels conform soak tables rails probe sanitizer

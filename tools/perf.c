@@ -8,6 +8,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "perf/agree.h"
 #include "perf/args.h"
 #include "perf/session.h"
 
@@ -38,10 +39,27 @@ static tide_status measure(const tdi_session *s, tdi_rank *rank)
         rank->device->kind->describe(rank->device, &s->report->device);
         tdi_report_start(s);
     }
-    if (s->args->nccl_ways)
-        TDI_TRY(tdi_nccl_open(rank->device, rank->boot, s->args->nccl_ways,
-                              s->flat_bytes, &rank->nccl));
     return measure_groups(s, rank);
+}
+
+/* NCCL's baselines come first: hardware queues go to streams in turn, and the
+ * ranks' own streams, which wait for each other, are to have different ones. */
+static tide_status open_rank(const tdi_session *s, tdi_rank *rank,
+                             const tdi_place *place)
+{
+    tdi_device *device = rank->device;
+    tide_comm_config config = {.backend = s->args->backend,
+                               .local_size = s->args->local,
+                               .arena_bytes = s->arena_bytes};
+    TDI_TRY(device->kind->open(device, place));
+    if (s->args->nccl_ways) {
+        TDI_TRY(tdi_nccl_open(device, rank->boot, s->args->nccl_ways,
+                              s->flat_bytes, &rank->nccl));
+        TDI_TRY(tdi_barrier(rank->boot));
+    }
+    if (device->kind->queued)
+        TDI_TRY(device->kind->open_stream(device));
+    return tide_comm_create(rank->boot, &config, &rank->comm);
 }
 
 static tide_status work(const tdi_session *s, tdi_rank *rank, bool *opened)
@@ -51,11 +69,7 @@ static tide_status work(const tdi_session *s, tdi_rank *rank, bool *opened)
         args->is_started
             ? (tdi_place){args->started.local_rank, args->started.local_ranks}
             : (tdi_place){rank->boot->rank, args->ranks};
-    tide_comm_config config = {.backend = args->backend,
-                               .local_size = args->local,
-                               .arena_bytes = s->arena_bytes};
-    TDI_TRY(rank->device->kind->open(rank->device, &place));
-    TDI_TRY(tide_comm_create(rank->boot, &config, &rank->comm));
+    TDI_TRY(open_rank(s, rank, &place));
     *opened = true;
     return measure(s, rank);
 }

@@ -126,6 +126,42 @@ def test_groups(op, group):
     assert [row[1] for row in table_of(run)] == VARIANTS[op]
 
 
+def test_lists(tmp_path):
+    """Both ops on several groups, in one process: rows group by group."""
+    path, file = tmp_path / "out.json", tmp_path / "group.txt"
+    file.write_text("6x8\n")
+    words = ["--op", "rs,ag", "--group", f"uneven,{file}", "--scale", "64,2"]
+    run = quick(*words, "--verify-runs", 2, "--json", path)
+    rows = table_of(run)
+    names = [*VARIANTS["rs"][:-1], *VARIANTS["ag"][:-1]]
+    assert [row[1] for row in rows] == 2 * names
+    data = json.loads(path.read_text())
+    assert [row["op"] for row in data["rows"]] == 2 * ["rs", "rs", "ag"]
+    assert data["rows"][3]["bytes"] == 8 * 4  # one of 3 rows, fp32
+    assert data["groups"] == [
+        {"name": "uneven", "scale": 64, "parameters": 8, "rows": 3},
+        {"name": str(file), "scale": 2, "parameters": 1, "rows": 3},
+    ]
+    lines = [x for x in run.stdout.splitlines() if re.match("# (ag|rs|gr)", x)]
+    assert lines == [
+        "# group uneven, scale 64: 8 parameters",
+        *["# rs", "# ag"],
+        f"# group {file}, scale 2: 1 parameters",
+        *["# rs", "# ag"],
+    ]
+
+
+def test_lists_of_variants():
+    """A mode is for the op that has it, a baseline for all; bytes are those
+    of the shard, or of the fp32 output."""
+    words = ["--op", "ag,rs", "--mode", "in-place", "--baseline", "flat"]
+    rows = table_of(quick(*words, "--bytes", "64K,100K"))
+    names = ["tide", "flat", "tide-in-place", "flat"]
+    assert [row[:2] for row in rows] == [
+        [size, name] for size in ("65536", "102400") for name in names
+    ]
+
+
 def test_list_groups():
     run = perf("--list-groups")
     assert run.returncode == 0
@@ -194,6 +230,15 @@ def test_in_place_where_reading_is_forbidden():
     [
         ([], "--op is missing"),
         (["--op", "xy"], "neither ag nor rs"),
+        (["--op", "ag,xy"], "neither ag nor rs"),
+        (["--op", "ag,ag"], "ag twice"),
+        (["--op", "ag,"], "neither ag nor rs"),
+        (["--op", "ag,rs", "--mode", "push"], 'no "push"'),
+        (["--op", "ag", "--group", "tiny,,empty"], "--group tiny,,empty"),
+        (["--op", "ag", "--group", "tiny,nowhere"], "no built-in group"),
+        (["--op", "ag", "--group", ",".join(17 * ["tiny"])], "up to 16"),
+        (["--op", "ag", "--group", "tiny", "--scale", "1,2"], "--scale 1,2"),
+        (["--op", "ag", "--group", "tiny", "--scale", ""], "--scale"),
         (["--op", "ag", "--ranks", 0], "1 to 1024"),
         (["--op", "ag", "--ranks", "4x"], "1 to 1024"),
         (["--op", "ag", "--local", 3], "3"),

@@ -44,6 +44,8 @@ def fill(tmp_path_factory):
         *[ctypes.c_float, word, word],
     ]
     library.tdi_wrong_sums.restype = word
+    library.tdi_wrong_noise.argtypes = library.tdi_wrong_sums.argtypes
+    library.tdi_wrong_noise.restype = word
     library.tdi_wrong_zeros.argtypes = [ctypes.c_void_p, word]
     library.tdi_wrong_zeros.restype = word
     return library
@@ -121,6 +123,30 @@ def test_noise_tells_the_order_of_sums(fill):
     forth, back = fp32_sums(columns), fp32_sums(columns[::-1])
     differ = sum(a != b for a, b in zip(forth, back, strict=True))
     assert differ > COUNT * 0.05
+
+
+def wrong_noise(fill, values, seed=7):
+    data = (ctypes.c_float * len(values))(*values)
+    return fill.tdi_wrong_noise(data, seed, RANKS, 0.5, 0, len(values))
+
+
+def test_sums_of_noise_are_right_in_any_order(fill):
+    columns = [gradient(fill, r, make="tdi_fill_noise") for r in range(RANKS)]
+    for order in (columns, columns[::-1]):
+        assert wrong_noise(fill, [0.5 * x for x in fp32_sums(order)]) == 0
+
+
+def test_wrong_sums_of_noise_are_counted(fill):
+    columns = [gradient(fill, r, make="tdi_fill_noise") for r in range(RANKS)]
+    sums = [0.5 * x for x in fp32_sums(columns)]
+    cut = [x * (1 - 2**-20) for x in sums]
+    assert wrong_noise(fill, cut) > COUNT * 0.5
+    assert wrong_noise(fill, [2 * x for x in sums]) > COUNT * 0.9
+    assert wrong_noise(fill, sums, seed=8) > COUNT * 0.9
+    lost = [0.5 * x for x in fp32_sums(columns[1:])]
+    assert wrong_noise(fill, lost) > COUNT * 0.9
+    sums[17] = float("nan")
+    assert wrong_noise(fill, sums) == 1
 
 
 def test_hash_tells_every_byte(fill):

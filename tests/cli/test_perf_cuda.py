@@ -124,6 +124,24 @@ def test_groups(op, group, tmp_path):
     assert all(row["wrong"] == 0 and row["fate"] == "done" for row in rows)
 
 
+def test_lists(tmp_path):
+    """Both ops on several groups and all baselines, on one communicator."""
+    path = tmp_path / "out.json"
+    words = ["--op", "ag,rs", "--group", "tiny,uneven,empty"]
+    words += ["--scale", "1,64,512", "--local", 2, "--verify-runs", 3]
+    run = quick(*words, "--baseline", BASELINES, "--json", path)
+    rows = rows_of(path, run)
+    expected = [(op, name) for op in VARIANTS for name in VARIANTS[op]]
+    assert [(row["op"], row["variant"]) for row in rows] == 3 * expected
+    assert all(row["wrong"] == 0 and row["fate"] == "done" for row in rows)
+    groups = json.loads(path.read_text())["groups"]
+    assert [(g["name"], g["parameters"], g["rows"]) for g in groups] == [
+        ("tiny", 4000, len(expected)),
+        ("uneven", 8, len(expected)),
+        ("empty", 7, len(expected)),
+    ]
+
+
 SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>

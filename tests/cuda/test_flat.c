@@ -1,5 +1,5 @@
 /* The flat path's copies on a device against the layout's definition, with
- * random groups. --small: few groups. */
+ * random groups. --small: few and small groups. */
 #include "device.h"
 
 #include "base/util.h"
@@ -28,15 +28,17 @@ static uint64_t pick(uint64_t high)
 
 static tide_param any_param(uint32_t ranks, tide_dtype dtype)
 {
-    tide_param p = {
-        .outer = 1, .rows = pick(40), .inner = pick(300), .dtype = dtype};
+    tide_param p = {.outer = 1,
+                    .rows = pick(d.small ? 20 : 40),
+                    .inner = pick(d.small ? 60 : 300),
+                    .dtype = dtype};
 
     if (pick(3) == 0) { /* Shard(d > 0) divides evenly */
         p.outer = 1 + pick(5);
         p.rows = ranks * pick(6);
     } else if (pick(9) == 0) {
-        p.rows = 1 + pick(300);
-        p.inner = 1 + pick(400); /* more than a tile */
+        p.rows = d.small ? 42 * ranks - pick(ranks - 1) : 1 + pick(300);
+        p.inner = d.small ? 400 : 1 + pick(400); /* more than a tile */
     }
     return p;
 }

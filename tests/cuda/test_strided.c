@@ -1,5 +1,5 @@
 /* Strided copies within a device against plain loops, at every alignment.
- * --small: few copies. */
+ * --small: few copies, and two megabytes of them. */
 #include "device.h"
 
 #include "base/util.h"
@@ -77,10 +77,11 @@ static void test_widths(void)
 
     for (unsigned w = 0; w < TDI_COUNT(widths); w++)
         for (unsigned shift = 0; shift < 17; shift += 4) {
+            uint64_t few = widths[w] > 4096 ? 2 : 5;
             tdi_cuda_strided c = {.dst = to.device + GUARD + shift,
                                   .src = from.device,
                                   .width = widths[w],
-                                  .height = 37,
+                                  .height = d.small ? few : 37,
                                   .dst_pitch = widths[w] + 32,
                                   .src_pitch = widths[w] + 16};
             uint64_t end = 2 * GUARD + c.dst_pitch * c.height;
@@ -95,6 +96,30 @@ static void test_widths(void)
         }
 }
 
+static void test_random(void)
+{
+    static const uint32_t ctas[] = {0, 1, 3, 16};
+
+    for (int n = 0; n < 300; n++) {
+        uint32_t count = 1 + (uint32_t)pick(n % 4 ? 9 : COPIES - 1);
+        check_copies(count, n % 3 ? 16 : 0, ctas[pick(3)],
+                     count > 10 ? 20000 : 300000);
+    }
+}
+
+/* Every kernel with every bound; 70 copies are two launches, and wrap the ring
+ * of a single block. */
+static void test_few(void)
+{
+    static const uint32_t ctas[] = {0, 1, 3, 16};
+
+    for (unsigned i = 0; i < TDI_COUNT(ctas); i++)
+        for (uint64_t unit = 0; unit <= 16; unit += 16) {
+            check_copies(70, unit, ctas[i], 1000);
+            check_copies(5, unit, ctas[i], 20000);
+        }
+}
+
 int main(int argc, char **argv)
 {
     d = open_device(argc, argv);
@@ -103,12 +128,10 @@ int main(int argc, char **argv)
     fill_numbers(&seed, from.want, MEMORY);
     push_mirror(&d, &from, MEMORY);
     test_widths();
-    for (int n = 0; n < (d.small ? 15 : 300); n++) {
-        static const uint32_t ctas[] = {0, 1, 3, 16};
-        uint32_t count = 1 + (uint32_t)pick(n % 4 ? 9 : COPIES - 1);
-        check_copies(count, n % 3 ? 16 : 0, ctas[pick(3)],
-                     count > 10 ? 20000 : 300000);
-    }
+    if (d.small)
+        test_few();
+    else
+        test_random();
     check_copies(0, 16, 0, 1000);
     free_mirror(&d, &from);
     free_mirror(&d, &to);

@@ -8,7 +8,8 @@
 #include "common/store.h"
 #include "perf/bench.h"
 
-#define TDI_PERF_SIZES 16u
+#define TDI_PERF_CASES 16u
+#define TDI_PERF_WORDS 4096u /* a list of groups has fewer characters */
 
 typedef struct tdi_perf_args {
     tdi_bench bench;
@@ -21,11 +22,14 @@ typedef struct tdi_perf_args {
     bool is_started;     /* the ranks have been started already */
     tdi_started started; /* if so, which this is */
     uint32_t local;      /* 0: the communicator's default */
-    const char *group;   /* NULL: sizes */
-    double scale;
-    uint64_t sizes[TDI_PERF_SIZES]; /* bytes of one rank */
+    const char *op;      /* as it was given; NULL: soak */
+    const char *groups[TDI_PERF_CASES];
+    double scales[TDI_PERF_CASES];  /* of each group */
+    uint32_t group_count;           /* 0: sizes */
+    uint64_t sizes[TDI_PERF_CASES]; /* bytes of one rank */
     uint32_t size_count;
-    const char *json; /* NULL: none */
+    char words[TDI_PERF_WORDS]; /* the names of groups */
+    const char *json;           /* NULL: none */
 } tdi_perf_args;
 
 tdi_action tdi_perf_parse(int argc, char **argv, tdi_perf_args *args);

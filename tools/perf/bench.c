@@ -16,15 +16,16 @@
 
 typedef struct run {
     const tdi_bench *bench;
+    const tdi_bench_part *part;
     const tdi_rank *rank;
     void *state;
     double *times; /* [variant][iteration], milliseconds */
     double *hosts; /* the same, microseconds until all was queued */
     struct {
-        uint64_t wrong[TDI_BENCH_VARIANTS];
-        double sm_us[TDI_BENCH_VARIANTS];
+        uint64_t wrong[TDI_OP_VARIANTS];
+        double sm_us[TDI_OP_VARIANTS];
     } mine;
-    tdi_verdict dropped[TDI_BENCH_VARIANTS]; /* status != 0: why */
+    tdi_verdict dropped[TDI_OP_VARIANTS]; /* status != 0: why */
 } run;
 
 uint64_t tdi_bench_limit_ms(void)
@@ -79,7 +80,7 @@ tide_status tdi_bench_settle(const tdi_rank *rank)
  */
 static tide_status judge(run *r, uint32_t v, tide_status status)
 {
-    const tdi_variant *variant = r->bench->variants[v];
+    const tdi_variant *variant = r->part->variants[v];
     if (!is_optional(r, variant))
         return status;
     TDI_TRY(tdi_agree(r->rank->boot, status, &r->dropped[v]));
@@ -99,7 +100,7 @@ static tide_status time_variant(run *r, uint32_t v, uint32_t calls,
     TDI_TRY(r->rank->device->kind->queued && r->rank->one_machine
                 ? tdi_line_up(r->rank->boot)
                 : tdi_barrier(r->rank->boot));
-    return judge(r, v, measure_calls(r, r->bench->variants[v], calls, sample));
+    return judge(r, v, measure_calls(r, r->part->variants[v], calls, sample));
 }
 
 /* --- Checks --------------------------------------------------------------- */
@@ -108,7 +109,7 @@ static tide_status time_variant(run *r, uint32_t v, uint32_t calls,
 static tide_status check_part(run *r, uint32_t v,
                               tide_status (*part)(void *state))
 {
-    tdi_variant whole = *r->bench->variants[v];
+    tdi_variant whole = *r->part->variants[v];
     tdi_sample ignored;
     if (!part || r->dropped[v].status)
         return TIDE_OK;
@@ -119,8 +120,8 @@ static tide_status check_part(run *r, uint32_t v,
 
 static tide_status check_variant(run *r, uint32_t v, uint64_t seed)
 {
-    const tdi_bench_op *op = r->bench->op;
-    const tdi_variant *variant = r->bench->variants[v];
+    const tdi_bench_op *op = r->part->op;
+    const tdi_variant *variant = r->part->variants[v];
     tdi_sample ignored;
     if (r->dropped[v].status)
         return TIDE_OK;
@@ -138,8 +139,8 @@ static tide_status check_variant(run *r, uint32_t v, uint64_t seed)
 static tide_status check_variants(run *r, uint64_t seed)
 {
     TDI_TRY(tdi_barrier(r->rank->boot));
-    TDI_TRY(r->bench->op->fill(r->state, seed));
-    for (uint32_t v = 0; v < r->bench->variant_count; v++)
+    TDI_TRY(r->part->op->fill(r->state, seed));
+    for (uint32_t v = 0; v < r->part->variant_count; v++)
         TDI_TRY(check_variant(r, v, seed));
     return TIDE_OK;
 }
@@ -147,18 +148,21 @@ static tide_status check_variants(run *r, uint64_t seed)
 /* Passes beside the timed one are for tide's own variants. */
 static bool is_tides(const run *r, uint32_t v)
 {
-    return !r->bench->variants[v]->baseline && !r->dropped[v].status;
+    return !r->part->variants[v]->baseline && !r->dropped[v].status;
 }
 
-/* A run that differs from the first one counts as one wrong element. */
-static tide_status repeat_variant(run *r, uint32_t v)
+/* The first run is compared with what it should be. Another one that differs
+ * from it in a bit counts as one wrong element. */
+static tide_status repeat_variant(run *r, uint32_t v, uint64_t seed)
 {
-    const tdi_bench_op *op = r->bench->op;
+    const tdi_bench_op *op = r->part->op;
     uint64_t first = 0, hash;
     tdi_sample ignored;
     for (uint32_t i = 0; i < r->bench->repeat; i++) {
         TDI_TRY(op->poison(r->state));
         TDI_TRY(time_variant(r, v, 1, &ignored));
+        if (!i)
+            TDI_TRY(op->count_wrong_noise(r->state, seed, &r->mine.wrong[v]));
         TDI_TRY(op->digest(r->state, &hash));
         if (!i)
             first = hash;
@@ -167,15 +171,15 @@ static tide_status repeat_variant(run *r, uint32_t v)
     return TIDE_OK;
 }
 
-static tide_status repeat_variants(run *r)
+static tide_status repeat_variants(run *r, uint64_t seed)
 {
     if (!r->bench->repeat)
         return TIDE_OK;
     TDI_TRY(tdi_barrier(r->rank->boot));
-    TDI_TRY(r->bench->op->fill_noise(r->state, 3));
-    for (uint32_t v = 0; v < r->bench->variant_count; v++)
+    TDI_TRY(r->part->op->fill_noise(r->state, seed));
+    for (uint32_t v = 0; v < r->part->variant_count; v++)
         if (is_tides(r, v))
-            TDI_TRY(repeat_variant(r, v));
+            TDI_TRY(repeat_variant(r, v, seed));
     return TIDE_OK;
 }
 
@@ -186,7 +190,7 @@ static void show_progress(const run *r, uint32_t done, uint32_t of)
     if (!r->bench->progress || r->rank->boot->rank)
         return;
     fprintf(stderr, "\r%s: %" PRIu32 " of %" PRIu32 " iterations\033[K",
-            r->bench->op->name, done, of);
+            r->part->op->name, done, of);
     if (done == of)
         fprintf(stderr, "\r\033[K");
 }
@@ -196,7 +200,7 @@ static tide_status time_variants(run *r)
 {
     uint32_t iters = r->bench->iters, warmup = r->bench->warmup;
     for (uint32_t i = 0; i < warmup + iters; i++) {
-        for (uint32_t v = 0; v < r->bench->variant_count; v++) {
+        for (uint32_t v = 0; v < r->part->variant_count; v++) {
             tdi_sample sample;
             TDI_TRY(time_variant(r, v, r->bench->calls, &sample));
             if (i < warmup)
@@ -214,7 +218,7 @@ static tide_status count_sm_time(run *r)
 {
     tdi_device *device = r->rank->device;
     tdi_sample ignored;
-    for (uint32_t v = 0; v < r->bench->variant_count; v++) {
+    for (uint32_t v = 0; v < r->part->variant_count; v++) {
         r->mine.sm_us[v] = (double)NAN;
         if (!r->bench->sm_time || !is_tides(r, v))
             continue;
@@ -247,14 +251,14 @@ static tide_status keep_slowest(const run *r, double *values, size_t count)
 static tide_status add_wrong(run *r)
 {
     uint32_t ranks = r->rank->boot->ranks;
-    uint64_t (*all)[TDI_BENCH_VARIANTS] = calloc(ranks, sizeof(*all));
+    uint64_t (*all)[TDI_OP_VARIANTS] = calloc(ranks, sizeof(*all));
     if (!all)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for the results");
     tide_status status = tdi_exchange_bytes(r->rank->boot, r->mine.wrong, all,
                                             sizeof(r->mine.wrong));
     memset(r->mine.wrong, 0, sizeof(r->mine.wrong));
     for (uint32_t rank = 0; !status && rank < ranks; rank++)
-        for (uint32_t v = 0; v < r->bench->variant_count; v++)
+        for (uint32_t v = 0; v < r->part->variant_count; v++)
             r->mine.wrong[v] += all[rank][v];
     free(all);
     return status;
@@ -262,11 +266,11 @@ static tide_status add_wrong(run *r)
 
 static tide_status combine_ranks(run *r)
 {
-    size_t count = (size_t)r->bench->variant_count * r->bench->iters;
+    size_t count = (size_t)r->part->variant_count * r->bench->iters;
     TDI_TRY(add_wrong(r));
     TDI_TRY(keep_slowest(r, r->times, count));
     TDI_TRY(keep_slowest(r, r->hosts, count));
-    return keep_slowest(r, r->mine.sm_us, TDI_BENCH_VARIANTS);
+    return keep_slowest(r, r->mine.sm_us, TDI_OP_VARIANTS);
 }
 
 static int compare_times(const void *a, const void *b)
@@ -283,13 +287,13 @@ static double sort_median(double *values, uint32_t n)
 
 static tide_status make_row(run *r, uint32_t v, tdi_row *row)
 {
-    const tdi_variant *variant = r->bench->variants[v];
+    const tdi_variant *variant = r->part->variants[v];
     const tdi_verdict *dropped = &r->dropped[v];
     uint32_t n = r->bench->iters;
     double *times = r->times + (size_t)v * n;
-    *row = (tdi_row){.op = r->bench->op->name,
+    *row = (tdi_row){.op = r->part->op->name,
                      .variant = variant->name,
-                     .bytes = r->bench->op->bytes(r->state),
+                     .bytes = r->part->op->bytes(r->state),
                      .queued = r->rank->device->kind->queued,
                      .wrong = r->mine.wrong[v]};
     if (dropped->status) {
@@ -312,20 +316,21 @@ static tide_status measure(run *r, tdi_row *rows)
     TDI_TRY(check_variants(r, 1));
     TDI_TRY(time_variants(r));
     TDI_TRY(check_variants(r, 2));
-    TDI_TRY(repeat_variants(r));
+    TDI_TRY(repeat_variants(r, 3));
     TDI_TRY(count_sm_time(r));
     TDI_TRY(combine_ranks(r));
-    for (uint32_t v = 0; v < r->bench->variant_count; v++)
+    for (uint32_t v = 0; v < r->part->variant_count; v++)
         TDI_TRY(make_row(r, v, &rows[v]));
     return TIDE_OK;
 }
 
-tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
-                          const tdi_params *params, tdi_row *rows)
+static tide_status run_part(const tdi_bench *bench, const tdi_bench_part *part,
+                            const tdi_rank *rank, const tdi_params *params,
+                            tdi_row *rows)
 {
-    run r = {.bench = bench, .rank = rank};
-    size_t count = (size_t)bench->variant_count * bench->iters;
-    tide_status status = bench->op->create(rank, params, &r.state);
+    run r = {.bench = bench, .part = part, .rank = rank};
+    size_t count = (size_t)part->variant_count * bench->iters;
+    tide_status status = part->op->create(rank, params, &r.state);
     r.times = calloc(count, sizeof(*r.times));
     r.hosts = calloc(count, sizeof(*r.hosts));
     if (!status && (!r.times || !r.hosts))
@@ -339,6 +344,17 @@ tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
         status = settled ? settled : tdi_barrier(rank->boot);
     free(r.hosts);
     free(r.times);
-    bench->op->free(r.state);
+    part->op->free(r.state);
     return status;
+}
+
+tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
+                          const tdi_case *on, tdi_row *rows)
+{
+    for (uint32_t p = 0; p < bench->part_count; p++) {
+        const tdi_bench_part *part = &bench->parts[p];
+        TDI_TRY(run_part(bench, part, rank, &on->params[p], rows));
+        rows += part->variant_count;
+    }
+    return TIDE_OK;
 }

@@ -1,6 +1,6 @@
 /*
- * The benchmark of one collective on one group: checked data, variants timed
- * in turn, the slowest rank's time of every iteration.
+ * The benchmark of collectives on one group: checked data, variants timed in
+ * turn, the slowest rank's time of every iteration.
  */
 #ifndef TIDE_TOOLS_BENCH_H
 #define TIDE_TOOLS_BENCH_H
@@ -12,7 +12,9 @@
 #include "perf/device.h"
 #include "perf/nccl.h"
 
-#define TDI_BENCH_VARIANTS 10u
+#define TDI_OPS            2u
+#define TDI_OP_VARIANTS    10u
+#define TDI_BENCH_VARIANTS (TDI_OPS * TDI_OP_VARIANTS)
 
 /* What a rank works with. */
 typedef struct tdi_rank {
@@ -46,8 +48,8 @@ typedef struct tdi_variant {
 
 /* A collective: its data on one rank, and its variants. */
 typedef struct tdi_bench_op {
-    const char *name;                         /* "ag", "rs" */
-    tdi_variant variants[TDI_BENCH_VARIANTS]; /* name = NULL behind the last */
+    const char *name;                      /* "ag", "rs" */
+    tdi_variant variants[TDI_OP_VARIANTS]; /* name = NULL behind the last */
     tide_status (*create)(const tdi_rank *rank, const tdi_params *params,
                           void **state);
     void (*free)(void *state); /* NULL is fine */
@@ -63,19 +65,36 @@ typedef struct tdi_bench_op {
     /* Where runs overlap: what follows on the stream, or for the host this
      * call's end, comes after the state's last run. */
     tide_status (*join)(void *state);
-    /* Adds the wrong elements of the last run's output to *wrong; a hash of
-     * all of it. */
+    /* Adds the wrong elements of the last run's output to *wrong, where the
+     * input was fill's and fill_noise's; a hash of all of it. */
     tide_status (*count_wrong)(void *state, uint64_t seed, uint64_t *wrong);
+    tide_status (*count_wrong_noise)(void *state, uint64_t seed,
+                                     uint64_t *wrong);
     tide_status (*digest)(void *state, uint64_t *hash);
 } tdi_bench_op;
 
 extern const tdi_bench_op tdi_bench_gather;
 extern const tdi_bench_op tdi_bench_reduce;
 
-typedef struct tdi_bench {
+/* A collective, and the variants of it that are asked for. */
+typedef struct tdi_bench_part {
     const tdi_bench_op *op;
-    const tdi_variant *variants[TDI_BENCH_VARIANTS];
+    const tdi_variant *variants[TDI_OP_VARIANTS];
     uint32_t variant_count;
+} tdi_bench_part;
+
+/* What is measured on: the parameters for each part, which differ where they
+ * are made from a number of bytes. */
+typedef struct tdi_case {
+    const char *group; /* its name; NULL: made from bytes */
+    double scale;
+    tdi_params params[TDI_OPS];
+} tdi_case;
+
+typedef struct tdi_bench {
+    tdi_bench_part parts[TDI_OPS];
+    uint32_t part_count;
+    uint32_t variant_count; /* of all parts */
     uint32_t warmup;
     uint32_t iters;  /* at least 1 */
     uint32_t calls;  /* back to back in a measurement, at least 1 */
@@ -85,12 +104,13 @@ typedef struct tdi_bench {
 } tdi_bench;
 
 /*
- * Collective: measures every variant on the group. Rank 0's rows[v] are filled
- * in, all but ranks and local. A baseline that fails is dropped, and its row
- * says why. Errors: those of tide's collectives; nothing is left behind.
+ * Collective: measures every variant of one part after the other on the case.
+ * Rank 0's rows are filled in, bench->variant_count of them in that order, all
+ * but ranks and local. A baseline that fails is dropped, and its row says why.
+ * Errors: those of tide's collectives; nothing is left behind.
  */
 tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
-                          const tdi_params *params, tdi_row *rows);
+                          const tdi_case *on, tdi_row *rows);
 
 /* Waits for all that this rank has queued. Errors: as the device's wait. */
 tide_status tdi_bench_settle(const tdi_rank *rank);

@@ -10,6 +10,8 @@
 #include "perf/flat.h"
 
 #define POISON 0xa5
+#define ALIGN  512u        /* of storages, as PyTorch's allocator has it */
+#define WINDOW (16u << 20) /* bytes of storages that are seen at a time */
 
 typedef struct gather {
     const tdi_rank *rank;
@@ -20,23 +22,21 @@ typedef struct gather {
     size_t count;
     uint64_t shard_bytes;
     void *shard;
+    uint64_t *offset; /* of each storage in the block of all, and its end */
+    unsigned char *block;
     void **storage;
     tide_request *last; /* that has not been joined */
     /* Push landing: storages in the arena. */
     tide_group *push_group;
+    unsigned char *pushed_block;
     void **pushed;
-    void **result; /* the storages that the last run has written */
+    unsigned char *result; /* the block that the last run has written */
     /* The host's flat path: the packed shards of all ranks, gathered as one
      * parameter. */
     tide_group *flat_group;
     void *flat;
     void *unpack; /* the device's copy-out */
 } gather;
-
-static uint64_t storage_bytes(const gather *g, size_t p)
-{
-    return tide_layout_param(g->layout, p)->storage_bytes;
-}
 
 static uint64_t flat_bytes(const tide_layout *layout)
 {
@@ -54,12 +54,11 @@ static void free_gather(void *state)
     tide_request_free(g->last);
     if (g->unpack)
         kind->free_flat(g->unpack);
-    for (size_t p = 0; g->storage && p < g->count; p++)
-        kind->give(g->device, g->storage[p]);
+    kind->give(g->device, g->block);
     free(g->storage);
-    for (size_t p = 0; g->pushed && p < g->count; p++)
-        tide_memory_give(g->rank->comm, g->pushed[p]);
+    tide_memory_give(g->rank->comm, g->pushed_block);
     free(g->pushed);
+    free(g->offset);
     tide_group_free(g->push_group);
     kind->give(g->device, g->flat);
     kind->give(g->device, g->shard);
@@ -84,18 +83,44 @@ static tide_status make_flat(gather *g)
     return kind->take(g->device, flat_bytes(g->layout), &g->flat);
 }
 
+/* The first storage behind p that is not seen with it. */
+static size_t window_end(const gather *g, size_t p)
+{
+    size_t end = p + 1;
+    while (end < g->count && g->offset[end + 1] - g->offset[p] <= WINDOW)
+        end++;
+    return end;
+}
+
+static tide_status place_storages(gather *g, unsigned char *block,
+                                  void ***storage)
+{
+    *storage = calloc(tdi_max(g->count, 1), sizeof(**storage));
+    if (!*storage)
+        return tdi_fail(TIDE_ERR_MEMORY, "no memory for the group");
+    for (size_t p = 0; p < g->count; p++)
+        (*storage)[p] = block + g->offset[p];
+    return TIDE_OK;
+}
+
 static tide_status take_memory(gather *g)
 {
     const tdi_device_kind *kind = g->device->kind;
     uint64_t most = g->shard_bytes;
-    g->storage = calloc(tdi_max(g->count, 1), sizeof(*g->storage));
-    if (!g->storage)
+    void *block;
+    g->offset = calloc(g->count + 1, sizeof(*g->offset));
+    if (!g->offset)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for the group");
+    for (size_t p = 0; p < g->count; p++)
+        g->offset[p + 1] =
+            g->offset[p] +
+            tdi_round_up(tide_layout_param(g->layout, p)->storage_bytes, ALIGN);
+    for (size_t p = 0; p < g->count; p++)
+        most = tdi_max(most, g->offset[window_end(g, p)] - g->offset[p]);
     TDI_TRY(kind->take(g->device, g->shard_bytes, &g->shard));
-    for (size_t p = 0; p < g->count; p++) {
-        TDI_TRY(kind->take(g->device, storage_bytes(g, p), &g->storage[p]));
-        most = tdi_max(most, storage_bytes(g, p));
-    }
+    TDI_TRY(kind->take(g->device, g->offset[g->count], &block));
+    g->block = block;
+    TDI_TRY(place_storages(g, g->block, &g->storage));
     return kind->reserve(g->device, most);
 }
 
@@ -153,20 +178,17 @@ static tide_status fill_gather(void *state, uint64_t seed)
     return g->device->kind->upload(g->device, g->shard, g->shard_bytes);
 }
 
-static tide_status poison_all(gather *g, void *const *storage)
+static tide_status poison_block(gather *g, unsigned char *block)
 {
-    for (size_t p = 0; p < g->count; p++)
-        TDI_TRY(g->device->kind->set(g->device, storage[p], POISON,
-                                     storage_bytes(g, p)));
-    return TIDE_OK;
+    return g->device->kind->set(g->device, block, POISON, g->offset[g->count]);
 }
 
 static tide_status poison_gather(void *state)
 {
     gather *g = state;
-    TDI_TRY(poison_all(g, g->storage));
-    if (g->pushed)
-        TDI_TRY(poison_all(g, g->pushed));
+    TDI_TRY(poison_block(g, g->block));
+    if (g->pushed_block)
+        TDI_TRY(poison_block(g, g->pushed_block));
     for (int w = 0; g->rank->nccl && w < TDI_NCCL_WAYS; w++) {
         void *buffer;
         if (!tdi_nccl_buffer(g->rank->nccl, (tdi_nccl_way)w, &buffer))
@@ -176,35 +198,53 @@ static tide_status poison_gather(void *state)
     return TIDE_OK;
 }
 
-static tide_status count_wrong(void *state, uint64_t seed, uint64_t *wrong)
+/* Looks at a parameter's `bytes` of `size` each; adds to *result. */
+typedef void look_function(const void *got, uint64_t seed, uint64_t bytes,
+                           uint64_t size, uint64_t *result);
+
+static tide_status look_at_all(const gather *g, uint64_t seed,
+                               look_function *look, uint64_t *result)
 {
-    const gather *g = state;
-    for (size_t p = 0; p < g->count; p++) {
+    const void *seen = NULL;
+    for (size_t p = 0, first = 0, end = 0; p < g->count; p++) {
         const tide_param_layout *entry = tide_layout_param(g->layout, p);
         uint64_t size = tide_dtype_size(entry->param.dtype);
-        uint64_t bytes = entry->grad_elems * size;
-        const void *got;
-        TDI_TRY(
-            g->device->kind->download(g->device, g->result[p], bytes, &got));
-        *wrong += tdi_wrong_bytes(got, param_seed(seed, p), bytes, size);
+        if (p == end) {
+            first = p;
+            end = window_end(g, p);
+            TDI_TRY(g->device->kind->download(
+                g->device, g->result + g->offset[p],
+                g->offset[end] - g->offset[p], &seen));
+        }
+        look((const unsigned char *)seen + g->offset[p] - g->offset[first],
+             param_seed(seed, p), entry->grad_elems * size, size, result);
     }
     return TIDE_OK;
 }
 
+static void look_for_wrong(const void *got, uint64_t seed, uint64_t bytes,
+                           uint64_t size, uint64_t *wrong)
+{
+    *wrong += tdi_wrong_bytes(got, seed, bytes, size);
+}
+
+static void look_for_hash(const void *got, uint64_t seed, uint64_t bytes,
+                          uint64_t size, uint64_t *hash)
+{
+    (void)seed;
+    (void)size;
+    *hash = tdi_hash_bytes(got, bytes, *hash);
+}
+
+static tide_status count_wrong(void *state, uint64_t seed, uint64_t *wrong)
+{
+    return look_at_all(state, seed, look_for_wrong, wrong);
+}
+
 static tide_status digest(void *state, uint64_t *hash)
 {
-    const gather *g = state;
     *hash = 0;
-    for (size_t p = 0; p < g->count; p++) {
-        const tide_param_layout *entry = tide_layout_param(g->layout, p);
-        uint64_t bytes =
-            entry->grad_elems * tide_dtype_size(entry->param.dtype);
-        const void *got;
-        TDI_TRY(
-            g->device->kind->download(g->device, g->result[p], bytes, &got));
-        *hash = tdi_hash_bytes(got, bytes, *hash);
-    }
-    return TIDE_OK;
+    return look_at_all(state, 0, look_for_hash, hash);
 }
 
 /* --- tide ----------------------------------------------------------------- */
@@ -243,7 +283,7 @@ static tide_status run_group(gather *g, tide_group *group, void *const *storage)
 static tide_status run_tide(void *state)
 {
     gather *g = state;
-    g->result = g->storage;
+    g->result = g->block;
     return run_group(g, g->group, g->storage);
 }
 
@@ -266,13 +306,12 @@ static tide_status tide_bytes(void *state, uint64_t *bytes)
 /* At the same offsets on all ranks: all take the same memory in one order. */
 static tide_status take_pushed(gather *g)
 {
-    g->pushed = calloc(tdi_max(g->count, 1), sizeof(*g->pushed));
-    if (!g->pushed)
-        return tdi_fail(TIDE_ERR_MEMORY, "no memory for the group");
-    for (size_t p = 0; p < g->count; p++)
-        TDI_TRY(tide_memory_take(g->rank->comm, tdi_max(storage_bytes(g, p), 1),
-                                 &g->pushed[p]));
-    return poison_all(g, g->pushed);
+    void *block;
+    TDI_TRY(tide_memory_take(g->rank->comm, tdi_max(g->offset[g->count], 1),
+                             &block));
+    g->pushed_block = block;
+    TDI_TRY(place_storages(g, g->pushed_block, &g->pushed));
+    return poison_block(g, g->pushed_block);
 }
 
 /* Made only where push is asked for. */
@@ -296,7 +335,7 @@ static tide_status prepare_push(void *state)
 static tide_status run_push(void *state)
 {
     gather *g = state;
-    g->result = g->pushed;
+    g->result = g->pushed_block;
     return run_group(g, g->push_group, g->pushed);
 }
 
@@ -311,7 +350,7 @@ static tide_status run_host_flat(void *state)
 {
     gather *g = state;
     void *const storage[] = {g->flat};
-    g->result = g->storage;
+    g->result = g->block;
     TDI_TRY(run_group(g, g->flat_group, storage));
     tdi_flat_unpack(g->layout, g->flat, g->storage);
     return TIDE_OK;
@@ -341,7 +380,7 @@ static tide_status copy_out(gather *g, tdi_nccl_way way)
 {
     void *flat;
     TDI_TRY(tdi_nccl_buffer(g->rank->nccl, way, &flat));
-    g->result = g->storage;
+    g->result = g->block;
     return g->device->kind->queue_flat(g->device, g->unpack, flat);
 }
 
@@ -448,5 +487,6 @@ const tdi_bench_op tdi_bench_gather = {
     .poison = poison_gather,
     .join = join_gather,
     .count_wrong = count_wrong,
+    .count_wrong_noise = count_wrong,
     .digest = digest,
 };

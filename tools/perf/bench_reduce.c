@@ -223,9 +223,9 @@ static tide_status poison_reduce(void *state)
     return r->device->kind->set(r->device, r->out, 0xff, out_bytes(r));
 }
 
-static tide_status count_wrong(void *state, uint64_t seed, uint64_t *wrong)
+static tide_status count_all(const reduce *r, uint64_t seed,
+                             tdi_count_wrong *count, uint64_t *wrong)
 {
-    const reduce *r = state;
     const void *seen;
     tdi_piece_iter iter;
     tdi_piece piece;
@@ -234,13 +234,23 @@ static tide_status count_wrong(void *state, uint64_t seed, uint64_t *wrong)
     tdi_pieces_begin(&iter, r->layout, r->rank->boot->rank, 0, r->out_elems);
     while (tdi_pieces_next(&iter, &piece)) {
         const float *got = (const float *)seen + piece.out_offset;
-        *wrong += piece.real
-                      ? tdi_wrong_sums(got, tdi_hash(seed, piece.param),
-                                       tide_layout_ranks(r->layout), r->scale,
-                                       piece.grad_offset, piece.elems)
-                      : tdi_wrong_zeros(got, piece.elems);
+        *wrong += piece.real ? count(got, tdi_hash(seed, piece.param),
+                                     tide_layout_ranks(r->layout), r->scale,
+                                     piece.grad_offset, piece.elems)
+                             : tdi_wrong_zeros(got, piece.elems);
     }
     return TIDE_OK;
+}
+
+static tide_status count_wrong(void *state, uint64_t seed, uint64_t *wrong)
+{
+    return count_all(state, seed, tdi_wrong_sums, wrong);
+}
+
+static tide_status count_wrong_noise(void *state, uint64_t seed,
+                                     uint64_t *wrong)
+{
+    return count_all(state, seed, tdi_wrong_noise, wrong);
 }
 
 static tide_status digest(void *state, uint64_t *hash)
@@ -483,5 +493,6 @@ const tdi_bench_op tdi_bench_reduce = {
     .poison = poison_reduce,
     .join = join_reduce,
     .count_wrong = count_wrong,
+    .count_wrong_noise = count_wrong_noise,
     .digest = digest,
 };

@@ -35,6 +35,7 @@ typedef struct tdi_device_kind {
     const char *name;
     bool queued; /* work runs on a stream, behind the calls */
     tide_status (*open)(tdi_device *device, const tdi_place *place);
+    tide_status (*open_stream)(tdi_device *device); /* if it is queued */
     void (*close)(tdi_device *device); /* after a failed open, too */
     void (*describe)(const tdi_device *device, tdi_device_info *info);
 

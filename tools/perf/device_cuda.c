@@ -117,9 +117,6 @@ static tide_status open_context(cuda *c, const tdi_place *place)
         check(c, c->api->primary_retain(&context, c->device), "context", 0));
     c->retained = true;
     TDI_TRY(check(c, c->api->context_set(context), "context", 0));
-    TDI_TRY(check(
-        c, c->api->stream_create(&c->stream, CU_STREAM_NON_BLOCKING_FLAG, 0),
-        "stream", 0));
     TDI_TRY(check(c, c->api->event_create(&c->start, 0), "event", 0));
     return check(c, c->api->event_create(&c->stop, 0), "event", 0);
 }
@@ -132,12 +129,21 @@ static tide_status open_cuda(tdi_device *device, const tdi_place *place)
     TDI_TRY(find_once(place));
     c->api = found.api;
     TDI_TRY(open_context(c, place));
-    device->stream = c->stream;
     /* Without kernels only the baselines with layout copies are missing. */
     if (tdi_cuda_kernels_built())
         TDI_TRY(tdi_cuda_kernels_load(c->api, &c->kernels));
     TDI_TRY(check(c, c->api->mem_alloc(&c->counter, sizeof(uint64_t)), "memory",
                   sizeof(uint64_t)));
+    return TIDE_OK;
+}
+
+static tide_status open_stream_cuda(tdi_device *device)
+{
+    cuda *c = device->state;
+    TDI_TRY(check(
+        c, c->api->stream_create(&c->stream, CU_STREAM_NON_BLOCKING_FLAG, 0),
+        "stream", 0));
+    device->stream = c->stream;
     return TIDE_OK;
 }
 
@@ -380,6 +386,7 @@ const tdi_device_kind tdi_device_cuda = {
     .name = "cuda",
     .queued = true,
     .open = open_cuda,
+    .open_stream = open_stream_cuda,
     .close = close_cuda,
     .describe = describe_cuda,
     .take = take_cuda,

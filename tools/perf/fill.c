@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 
+#include <math.h>
 #include <string.h>
 
 #define BLOCK 1024u
@@ -73,14 +74,18 @@ void tdi_fill_grad(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count)
 }
 
 /* About 1, or some 2^18 times less, so that sums of both are rounded. */
+static uint16_t make_noise(uint32_t seed, uint64_t index)
+{
+    uint64_t word = make_word(seed, index);
+    uint64_t exponent = word >> 32 & 1 ? 127 : 106 + (word >> 16) % 8;
+    return (uint16_t)((word & 0x807f) | exponent << 7);
+}
+
 void tdi_fill_noise(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count)
 {
     uint32_t mine = rank_seed(seed, rank);
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t word = make_word(mine, i);
-        uint64_t exponent = word >> 32 & 1 ? 127 : 106 + (word >> 16) % 8;
-        to[i] = (uint16_t)((word & 0x807f) | exponent << 7);
-    }
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = make_noise(mine, i);
 }
 
 uint64_t tdi_hash_bytes(const void *bytes, uint64_t count, uint64_t hash)
@@ -118,6 +123,26 @@ uint64_t tdi_wrong_sums(const float *got, uint64_t seed, uint32_t ranks,
         }
         wrong += count_wrong_sums(got + done, sum, scale, part);
         done += part;
+    }
+    return wrong;
+}
+
+uint64_t tdi_wrong_noise(const float *got, uint64_t seed, uint32_t ranks,
+                         float scale, uint64_t first, uint64_t count)
+{
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        double sum = 0, size = 0;
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            uint32_t bits = make_noise(rank_seed(seed, rank), first + i);
+            float value;
+            bits <<= 16;
+            memcpy(&value, &bits, sizeof(value));
+            sum += (double)value;
+            size += fabs((double)value);
+        }
+        double off = fabs((double)got[i] - (double)scale * sum);
+        wrong += !(off <= ldexp((double)scale * size * ranks, -24));
     }
     return wrong;
 }

@@ -24,8 +24,13 @@ void tdi_fill_grad(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count);
 void tdi_fill_noise(uint16_t *to, uint64_t seed, uint32_t rank, uint64_t count);
 /* Of sums over ranks times scale, how many of elements [first, first + count)
  * of the gradient are wrong. */
-uint64_t tdi_wrong_sums(const float *got, uint64_t seed, uint32_t ranks,
-                        float scale, uint64_t first, uint64_t count);
+typedef uint64_t tdi_count_wrong(const float *got, uint64_t seed,
+                                 uint32_t ranks, float scale, uint64_t first,
+                                 uint64_t count);
+tdi_count_wrong tdi_wrong_sums;
+/* The same of noise: wrong is what no order of fp32 additions can give, being
+ * further from the fp64 sum than ranks * 2^-24 of the sum of magnitudes. */
+tdi_count_wrong tdi_wrong_noise;
 /* Folds bytes into a hash. */
 uint64_t tdi_hash_bytes(const void *bytes, uint64_t count, uint64_t hash);
 /* Elements that are not +0 or -0. */

@@ -26,13 +26,18 @@ static void print_work(const tdi_bench *bench)
         printf(" of %" PRIu32 " calls", bench->calls);
 }
 
+static void print_group(const tdi_case *of)
+{
+    printf("# group %s, scale %g: %zu parameters\n", of->group, of->scale,
+           of->params[0].count);
+}
+
 void tdi_report_start(const tdi_session *s)
 {
     const tdi_perf_args *args = s->args;
     const tide_comm_info *info = &s->report->info;
     printf("# tide-perf %s (%s): %s on backend %s\n", tide_version(),
-           tdi_origin_commit(), args->soak ? "soak" : args->bench.op->name,
-           info->backend);
+           tdi_origin_commit(), args->soak ? "soak" : args->op, info->backend);
     printf("# ranks %" PRIu32 ": nodes %" PRIu32 " x local %" PRIu32,
            args->ranks, info->topology.nodes, info->topology.local_size);
     if (args->soak)
@@ -43,11 +48,10 @@ void tdi_report_start(const tdi_session *s)
     putchar('\n');
     if (info->queued)
         print_device(&s->report->device, args->ranks);
-    if (args->group)
-        printf("# group %s, scale %g: %zu parameters\n", args->group,
-               args->scale, s->groups[0].count);
-    else
+    if (!args->group_count)
         printf("# group of the given bytes a rank, split like a Llama block\n");
+    else if (s->group_count == 1)
+        print_group(&s->groups[0]);
     if (!info->reads_private && !info->queued)
         printf("# in-place copies first: ranks may not read each other's "
                "memory\n");
@@ -56,9 +60,15 @@ void tdi_report_start(const tdi_session *s)
 
 void tdi_report_rows(const tdi_session *s, const tdi_row *rows, uint32_t count)
 {
+    const tdi_case *of = &s->groups[s->report->case_count++];
+    if (of->group && s->group_count > 1)
+        print_group(of);
     for (uint32_t v = 0; v < count; v++) {
         tdi_row *row = &s->report->rows[s->report->row_count++];
         *row = rows[v];
+        if (s->args->bench.part_count > 1 &&
+            (!v || rows[v].op != rows[v - 1].op))
+            printf("# %s\n", row->op);
         row->ranks = s->args->ranks;
         row->local = s->report->info.topology.local_size;
         tdi_table_row(stdout, row);
@@ -104,6 +114,22 @@ static void write_device(tdi_json *json, const tdi_session *s)
     tdi_json_close(json, '}');
 }
 
+/* Those that have rows, in the order of the rows. */
+static void write_groups(tdi_json *json, const tdi_session *s)
+{
+    const tdi_report *got = s->report;
+    tdi_json_open(json, "groups", '[');
+    for (uint32_t i = 0; i < got->case_count; i++) {
+        tdi_json_open(json, NULL, '{');
+        tdi_json_text(json, "name", s->groups[i].group);
+        tdi_json_real(json, "scale", s->groups[i].scale);
+        tdi_json_count(json, "parameters", s->groups[i].params[0].count);
+        tdi_json_count(json, "rows", got->row_count / got->case_count);
+        tdi_json_close(json, '}');
+    }
+    tdi_json_close(json, ']');
+}
+
 static void write_json(const tdi_session *s, int code)
 {
     const tide_comm_info *info = &s->report->info;
@@ -120,6 +146,8 @@ static void write_json(const tdi_session *s, int code)
     if (s->args->bench.repeat)
         tdi_json_count(&json, "verify_runs", s->args->bench.repeat);
     tdi_json_flag(&json, "ok", code == 0);
+    if (s->args->group_count)
+        write_groups(&json, s);
     tdi_table_json(&json, s->report->rows, s->report->row_count);
     tdi_json_close(&json, '}');
 }

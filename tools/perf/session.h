@@ -12,7 +12,8 @@ typedef struct tdi_report {
     tide_comm_info info; /* of rank 0 */
     tdi_device_info device;
     size_t row_count;
-    tdi_row rows[TDI_PERF_SIZES * TDI_BENCH_VARIANTS];
+    uint32_t case_count; /* those that have rows */
+    tdi_row rows[TDI_PERF_CASES * TDI_BENCH_VARIANTS];
     char errors[][512]; /* one a rank */
 } tdi_report;
 
@@ -20,7 +21,7 @@ typedef struct tdi_session {
     const tdi_perf_args *args;
     int argc;
     char **argv;
-    tdi_params groups[TDI_PERF_SIZES];
+    tdi_case groups[TDI_PERF_CASES];
     uint32_t group_count;
     uint64_t arena_bytes; /* what the groups need; 0: the default */
     uint64_t flat_bytes;  /* the largest buffer of a baseline */
@@ -41,7 +42,7 @@ static inline bool tdi_is_reporter(const tdi_session *session)
 tide_status tdi_session_open(tdi_session *session);
 void tdi_session_close(tdi_session *session); /* after a failed open, too */
 
-/* Rank 0: the lines above the table, and rows of it. */
+/* Rank 0: the lines above the table, and the rows of the next case. */
 void tdi_report_start(const tdi_session *session);
 void tdi_report_rows(const tdi_session *session, const tdi_row *rows,
                      uint32_t count);

@@ -137,7 +137,7 @@ static tide_status run_batches(soak *s, double *times, uint32_t batches,
     return add_wrong(s);
 }
 
-tide_status tdi_soak_run(const tdi_rank *rank, const tdi_params *params,
+tide_status tdi_soak_run(const tdi_rank *rank, const tdi_case *on,
                          uint32_t rounds, int progress, tdi_row *row)
 {
     tdi_rank overlapping = *rank;
@@ -146,7 +146,7 @@ tide_status tdi_soak_run(const tdi_rank *rank, const tdi_params *params,
     uint32_t batches = (uint32_t)tdi_ceil_div(rounds, TDI_SOAK_DEPTH);
     double *times = calloc(batches, sizeof(*times));
     tide_status status =
-        times ? create_states(&s, params)
+        times ? create_states(&s, &on->params[0])
               : tdi_fail(TIDE_ERR_MEMORY, "no memory for the times");
     if (!status)
         status = run_batches(&s, times, batches, progress);

@@ -13,7 +13,7 @@
  * the device, and every output is checked. Rank 0's row has the wrong elements
  * and the time of a round. Errors: those of the collectives.
  */
-tide_status tdi_soak_run(const tdi_rank *rank, const tdi_params *params,
+tide_status tdi_soak_run(const tdi_rank *rank, const tdi_case *on,
                          uint32_t rounds, int progress, tdi_row *row);
 
 #endif
