@@ -1,9 +1,14 @@
 """Time and memory of a training step with FSDP2 on GPUs, for one mode.
 
-Usage, under torchrun: fsdp_step.py MODE [JSON]. MODE is "stock" or one of
-tide's. A Llama-style model, bf16 parameters, fp32 reduction: MODEL in the
-environment names its shape ("small", "llama3.1-8b"), LAYERS its depth. One
-process a mode, so that no memory of another is in the figures.
+Usage, under torchrun: fsdp_step.py MODE [JSON]. MODE is "stock", "symm_mem"
+(stock on NCCL's symmetric memory, see fsdp_symm_mem) or one of tide's. A
+Llama-style model, bf16 parameters, fp32 reduction: MODEL in the environment
+names its shape ("small", "llama3.1-8b"), LAYERS its depth. One process a mode,
+so that no memory of another is in the figures.
+
+"exposed_ms" is the time of a step that the compute stream spends in FSDP2's
+communication: waits, layout copies, and hosts that are late. It comes from a
+few more steps, see fsdp_times.Exposed.
 """
 
 import json
@@ -17,12 +22,14 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests/python/gpu")]
 
+import fsdp_symm_mem  # noqa: E402
+import fsdp_times  # noqa: E402
 import ranks_on_gpu  # noqa: E402
+import tide.fsdp  # noqa: E402
 from demo_model import LanguageModel, ModelConfig  # noqa: E402
 
 SHAPES = {
@@ -38,39 +45,7 @@ LARGE = ModelConfig(
 )
 SMALL = ModelConfig(layers=2, sequence=32)  # where there is no GPU
 BATCH = 2
-WARM_UP, STEPS = 4, 16
-TIMED = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
-
-
-class HostTime:
-    """The host's time in each of FSDP2's collectives: to queue them."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(TIMED, 0.0)
-        self.calls = dict.fromkeys(TIMED, 0)
-        for name in TIMED:
-            self._wrap(name, getattr(_fsdp_param_group, name))
-
-    def _wrap(self, name: str, original) -> None:
-        def timed(*args, **kwargs):
-            started = time.perf_counter()
-            result = original(*args, **kwargs)
-            self.seconds[name] += time.perf_counter() - started
-            self.calls[name] += 1
-            return result
-
-        setattr(_fsdp_param_group, name, timed)
-
-    def reset(self) -> None:
-        self.seconds = dict.fromkeys(TIMED, 0.0)
-        self.calls = dict.fromkeys(TIMED, 0)
-
-    def microseconds(self) -> dict[str, float]:
-        """Of a call, on average."""
-        return {
-            name: round(1e6 * self.seconds[name] / max(calls, 1), 1)
-            for name, calls in self.calls.items()
-        }
+WARM_UP, STEPS, MARKED_STEPS = 4, 16, 4
 
 
 def make_model(config: ModelConfig, device) -> torch.nn.Module:
@@ -86,8 +61,10 @@ def make_model(config: ModelConfig, device) -> torch.nn.Module:
     return model
 
 
-def train(model, config: ModelConfig, device, steps: int) -> list[float]:
-    """Milliseconds of each step."""
+def train(
+    model, config: ModelConfig, device, steps: int, after=lambda loss: None
+) -> list[float]:
+    """Milliseconds of each step; `after` gets each step's loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     shape = (BATCH, config.sequence + 1)
     tokens = torch.randint(config.vocabulary, shape, device=device)
@@ -101,8 +78,9 @@ def train(model, config: ModelConfig, device, steps: int) -> list[float]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        loss.item()
+        value = loss.item()
         times.append((time.perf_counter() - started) * 1e3)
+        after(value)
     return times
 
 
@@ -131,25 +109,37 @@ def describe(report) -> dict:
     return {"comm": comm, "groups": data["groups"], "text": str(report)}
 
 
+def enable(mode: str, model, device: torch.device) -> dict:
+    """Lets the model communicate as the mode says; what to note of it."""
+    if mode == "symm_mem":
+        return {"symm_mem_how": fsdp_symm_mem.enable(model, device)}
+    if mode != "stock":
+        tide.fsdp.enable(model, mode)
+    return {}
+
+
 def main() -> None:
     mode, out = sys.argv[1], next(iter(sys.argv[2:]), None)
+    if mode == "symm_mem":
+        try:
+            fsdp_symm_mem.prepare()
+        except RuntimeError as error:
+            sys.exit(str(error))
     device = ranks_on_gpu.start()
     config = LARGE if device.type == "cuda" else SMALL
     model = make_model(config, device)
-    if mode != "stock":
-        import tide.fsdp
-
-        tide.fsdp.enable(model, mode)
-    host = HostTime()
+    exposed = fsdp_times.Exposed(device)
+    results = {"mode": mode, **enable(mode, model, device)}
+    host = fsdp_times.HostTime()
     train(model, config, device, WARM_UP)
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     host.reset()
     dist.barrier()
-    times = train(model, config, device, STEPS)
-    results = {
-        "mode": mode,
+    losses = []
+    times = train(model, config, device, STEPS, losses.append)
+    results |= {
         "ranks": dist.get_world_size(),
         "layers": config.layers,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -157,15 +147,26 @@ def main() -> None:
         "step_min_ms": min(times),
         "host_us_per_call": host.microseconds(),
         "host_ms_per_step": 1e3 * sum(host.seconds.values()) / STEPS,
+        "loss": losses[-1],
         "failures": [],
     }
-    if mode != "stock":
+    if mode not in ("stock", "symm_mem"):
         results["tide"] = describe(tide.fsdp.report(model))
         if not results["tide"]["comm"]:
             reason = results["tide"]["groups"][0]["all_gather"]["reason"]
             results["failures"].append(f"{mode}: went stock: {reason}")
     comm = results.get("tide", {}).get("comm")
     results["memory"] = memory(device, comm)
+    exposed.on = True
+    train(model, config, device, MARKED_STEPS, lambda _loss: exposed.end_step())
+    exposed.on = False
+    results["exposed_ms"] = exposed.milliseconds()
+    if dist.get_rank() == 0:
+        ranks_on_gpu.write(out, results)  # a profiler may fail
+    if mode == "symm_mem":
+        results["symm_mem_kernels"] = fsdp_symm_mem.kernels_of(
+            lambda: train(model, config, device, 1)
+        )
     if dist.get_rank() == 0:
         brief = {k: v for k, v in results.items() if k != "tide"}
         print(json.dumps(brief), flush=True)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What only several GPUs of one host can show, in under ten minutes: conformance
-# with one rank a GPU, whether an all-gather needs SMs, the tables against NCCL,
-# what collectives cost a GEMM beside them, and FSDP2 on blocks of the shape of
-# Llama 3.1 8B. On one GPU it runs in full with ranks that share it.
+# with one rank a GPU, whether an all-gather needs SMs, how many SMs collectives
+# take, what they cost a GEMM beside them, the tables against NCCL, and FSDP2
+# on blocks of the shape of Llama 3.1 8B. On one GPU it runs in full with ranks
+# that share it.
 #
 #   bench/multi_gpu.sh FOLDER [PART...]     parts: see the end of this file
 #
@@ -26,45 +27,44 @@ torch() { # SECONDS LINES SCRIPT...
 }
 
 conform() {
-    local op local_size
-    for op in ag rs; do
-        for local_size in "$ranks" 1; do
-            perf 2 90 --op $op --ranks "$ranks" --local "$local_size" \
-                --group uneven --iters 2 --verify-runs 3
-        done
-        perf 2 90 --op $op --ranks "$ranks" --processes --group llama3.1-8b \
-            --scale 64 --iters 2 --verify-runs 3
+    local local_size
+    for local_size in "$ranks" 1; do
+        perf 2 90 --op ag,rs --ranks "$ranks" --local "$local_size" \
+            --group uneven,empty --iters 2 --verify-runs 20
     done
+    perf 2 90 --op ag,rs --ranks "$ranks" --processes --group llama3.1-8b \
+        --scale 64 --iters 2 --verify-runs 20
 }
 
 # With copies within a GPU by tide's kernel, and by the driver.
 held() {
-    torch 60 3 bench/held_sms.py --nccl
-    TIDE_LOCAL_COPIES=0 torch 60 3 bench/held_sms.py
+    torch 60 12 bench/held_sms.py --nccl --json "$out/held.json"
+    TIDE_LOCAL_COPIES=0 torch 60 12 bench/held_sms.py \
+        --json "$out/held-driver.json"
+}
+
+sms() {
+    torch 60 12 bench/sm_ids.py --json "$out/sm_ids.json"
 }
 
 gemm() {
     torch 60 8 bench/gemm_beside.py --json "$out/gemm.json"
-    TIDE_SUM_CTAS=16 TIDE_SUM_CHUNK_KIB=2048 torch 60 8 bench/gemm_beside.py \
-        --json "$out/gemm-2M.json"
 }
 
 tables() {
-    local op all=nccl,nccl-ce,nccl-sym,flat,layout
-    for op in ag rs; do
-        perf 40 90 --op $op --ranks "$ranks" --bytes 1M,8M,32M,128M,512M \
-            --baseline $all --json "$out/$op.json"
-        perf 10 90 --op $op --ranks "$ranks" --group llama3.1-70b --iters 10 \
-            --baseline $all --json "$out/$op-70b.json"
-    done
+    local all=nccl,nccl-ce,nccl-sym,flat,layout
+    perf 80 180 --op ag,rs --ranks "$ranks" --bytes 1M,8M,32M,128M,512M \
+        --baseline $all --json "$out/tables.json"
+    perf 20 150 --op ag,rs --ranks "$ranks" --group llama3.1-70b --iters 10 \
+        --baseline $all --json "$out/tables-70b.json"
 }
 
 fsdp() {
     local mode
-    for mode in stock in_place slot_reuse; do
+    for mode in stock symm_mem in_place slot_reuse; do
         MODEL=llama3.1-8b LAYERS=${LAYERS:-8} torch 90 1 bench/fsdp_step.py \
             $mode "$out/step-$mode.json"
     done
 }
 
-run_parts conform held gemm tables fsdp
+run_parts conform held sms gemm tables fsdp

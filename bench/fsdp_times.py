@@ -1,0 +1,103 @@
+"""What FSDP2's communication costs a step: time of the host, and of the
+compute stream."""
+
+import functools
+import time
+from statistics import median
+from typing import Any
+
+import torch
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+
+TIMED = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
+# What FSDP2 has on the compute stream in these is communication: waits for
+# all-gathers and reduce-scatters, and layout copies.
+HOOKS = ("unshard", "wait_for_unshard", "post_backward", "finalize_backward")
+
+
+class HostTime:
+    """The host's time in each of FSDP2's collectives: to queue them."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(TIMED, 0.0)
+        self.calls = dict.fromkeys(TIMED, 0)
+        for name in TIMED:
+            self._wrap(name, getattr(_fsdp_param_group, name))
+
+    def _wrap(self, name: str, original) -> None:
+        def timed(*args, **kwargs):
+            started = time.perf_counter()
+            result = original(*args, **kwargs)
+            self.seconds[name] += time.perf_counter() - started
+            self.calls[name] += 1
+            return result
+
+        setattr(_fsdp_param_group, name, timed)
+
+    def reset(self) -> None:
+        self.seconds = dict.fromkeys(TIMED, 0.0)
+        self.calls = dict.fromkeys(TIMED, 0)
+
+    def microseconds(self) -> dict[str, float]:
+        """Of a call, on average."""
+        return {
+            name: round(1e6 * self.seconds[name] / max(calls, 1), 1)
+            for name, calls in self.calls.items()
+        }
+
+
+class Exposed:
+    """Exposed communication: how long the compute stream spends in the hooks
+    of FSDP2 that start or await collectives, in milliseconds a step.
+
+    A pair of timing events on the compute stream around each hook. Between
+    them the stream does not compute: it waits for what overlap did not hide,
+    copies in or out, or has nothing to do because the host is late. What this
+    leaves out is how much slower kernels run beside a collective. Without a
+    GPU it is the host's time in the hooks.
+
+    Make it before tide is enabled, which wraps the same hooks; `on` only for
+    steps whose time is not measured.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.on = False
+        self._cuda = device.type == "cuda"
+        self._marks: list[tuple[Any, Any]] = []
+        self._steps: list[float] = []
+        for name in HOOKS:
+            self._wrap(name, getattr(_fsdp_param_group.FSDPParamGroup, name))
+
+    def _wrap(self, name: str, original) -> None:
+        @functools.wraps(original)
+        def marked(*args, **kwargs):
+            if not self.on:
+                return original(*args, **kwargs)
+            started = self._mark()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._marks.append((started, self._mark()))
+
+        setattr(_fsdp_param_group.FSDPParamGroup, name, marked)
+
+    def _mark(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def end_step(self) -> None:
+        """The GPU has to be through with the step."""
+        if self.on:
+            pairs, self._marks = self._marks, []
+            self._steps.append(sum(self._between(*pair) for pair in pairs))
+
+    def _between(self, started: Any, ended: Any) -> float:
+        if self._cuda:
+            return started.elapsed_time(ended)
+        return 1e3 * (ended - started)
+
+    def milliseconds(self) -> float:
+        return median(self._steps)
