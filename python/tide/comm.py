@@ -13,7 +13,7 @@ import os
 import platform
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,9 @@ from tide.errors import MEMORY, PEER, UNSUPPORTED, add_context, make_error
 MAX_PARKED = 2
 
 HOST = torch.device("cpu")
+
+# A request, what peers still read of it, and whose it is, for errors.
+_Parked = tuple[_tide.Request, Any, Callable[[], str]]
 
 
 def deadline_ms() -> int:
@@ -59,26 +62,20 @@ class Communicator:
         self.reserve = Reserve(0, 0)
         self.info: dict[str, Any] = native.info()
         self.failed = False
-        self._parked: deque[tuple[_tide.Request, Any, str]] = deque()
+        self._parked: deque[_Parked] = deque()
 
     @functools.cached_property
     def pool(self) -> arena.ArenaPool:
         """torch memory from the arena; on a GPU only."""
         return arena.ArenaPool(self.native, self.device)
 
-    @contextlib.contextmanager
-    def doing(self, what: str) -> Iterator[None]:
+    def doing(self, what: Callable[[], str]) -> "_Doing":
         """Whatever fails in here fails on all ranks, and says at what."""
-        try:
-            yield
-        except _tide.Error as error:
-            self.fail()
-            raise add_context(error, what) from error
-        except BaseException:
-            self.fail()
-            raise
+        return _Doing(self, what)
 
-    def park(self, request: _tide.Request, keep: Any, what: str) -> None:
+    def park(
+        self, request: _tide.Request, keep: Any, what: Callable[[], str]
+    ) -> None:
         """Keeps `keep` alive until peers have read it; `what` is for errors
         that show only then."""
         self._parked.append((request, keep, what))
@@ -122,6 +119,25 @@ class Communicator:
             self.native.memory_give(self.reserve.address)
             self.reserve = Reserve(0, 0)
         self.native.close()
+
+
+class _Doing:
+    """What Communicator.doing is. Names are made up when they are needed."""
+
+    __slots__ = ("_comm", "_what")
+
+    def __init__(self, comm: Communicator, what: Callable[[], str]) -> None:
+        self._comm, self._what = comm, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            return
+        self._comm.fail()
+        if isinstance(error, _tide.Error):
+            raise add_context(error, self._what()) from error
 
 
 # Ranks and type of device: the world they belong to, weakly, and their

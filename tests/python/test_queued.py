@@ -1,11 +1,15 @@
 """The order that tide gives a GPU's streams, on a stand-in without a GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import standin
 import tide.comm
 import tide.fsdp
 import torch
-from tide._fsdp.gates import Gates
+from tide._fsdp.gates import Gates, Ranges
+from tide._fsdp.internals import find_groups
+from tide._fsdp.landing import Landing
 from tide._fsdp.reserve import Reserve
 from training import (
     Case,
@@ -85,6 +89,21 @@ def test_memory_is_used_again(pools, mode):
         assert waits > 0
 
 
+def count_plans(mode):
+    ours, _device = train_queued(CASES["accumulate"], mode)
+    states = [group._tide_state for _name, group in find_groups(ours.model)]
+    counts = [len(state.plans) for state in states]
+    tide.fsdp.disable(ours.model)
+    return counts
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_plans_are_made_once(pools, mode):
+    """One of each collective, whatever the number of steps."""
+    for counts in pools(2).run(count_plans, mode):
+        assert counts and set(counts) == {2}
+
+
 def find_races_without_gates(mode):
     whole = Gates.take
     Gates.take = lambda self, spans: []
@@ -148,7 +167,41 @@ def test_parts_depend_on_sizes_alone():
         assert list(reserve.chunks([flat(n) for n in parts])) == slices
 
 
+def test_copies_of_gradients_follow_them():
+    """Shape and dtype may change from call to call; memory is given back."""
+    device, param = standin.StandIn(), object()
+    group = SimpleNamespace(_to_sharded=None, _to_sharded_post_forward=None)
+    landing = Landing(device, group)
+    landing.move(SimpleNamespace(pool=device.pool), True)
+    for shape, dtype in (
+        ((3, 4), torch.bfloat16),
+        ((3, 4), torch.bfloat16),
+        ((3, 4), torch.float32),
+        ((4, 3), torch.float32),
+        ((0, 3), torch.float32),
+    ):
+        grad = torch.rand(shape).to(dtype)
+        (copy,) = staged = landing.stage([param], [grad])
+        assert torch.equal(copy, grad) and copy.dtype == dtype
+        assert copy.data_ptr() != grad.data_ptr() or not grad.numel()
+        landing.unstage(staged, device.reduces.record_event())
+        assert not staged and copy.untyped_storage().nbytes() == 0
+
+
 # --- Gates ------------------------------------------------------------------
+
+
+def test_ranges_find_the_last_that_is_touched():
+    ranges = Ranges([(30, 40), (10, 20), (25, 25), (20, 25)])
+    assert ranges.touched_by((0, 10)) is None
+    assert ranges.touched_by((25, 30)) is None
+    assert ranges.touched_by((0, 11)) == (10, 20)
+    assert ranges.touched_by((12, 13)) == (10, 20)
+    assert ranges.touched_by((19, 21)) == (20, 25)
+    assert ranges.touched_by((0, 100)) == (30, 40)
+    assert ranges.touched_by((40, 100)) is None
+    assert ranges.touched_by((0, 0)) is None
+    assert Ranges([]).touched_by((0, 100)) is None
 
 
 class Happened:

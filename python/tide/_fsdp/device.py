@@ -105,6 +105,7 @@ class Cuda:
         self.landed = handle.Stream()
         rank = dist.get_rank() if dist.is_initialized() else 0
         self.disturber = Disturber(handle, seed=rank)
+        self._empty = torch.empty(0, device=device)
 
     def on(self, stream: Any) -> Any:
         return self.handle.stream(stream)
@@ -141,7 +142,7 @@ class Cuda:
         return group.reduce_scatter(*arguments, stream.cuda_stream)
 
     def empty(self) -> torch.Tensor:
-        return torch.empty(0, device=self.device)
+        return self._empty
 
     def capturing(self) -> bool:
         return self.handle.is_current_stream_capturing()

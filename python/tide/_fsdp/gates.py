@@ -6,6 +6,7 @@ not know. So each range that is given back keeps the event after which it may
 be written, and whoever gets an overlapping range waits for that event first.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -24,6 +25,22 @@ def overlaps(a: Span, b: Span) -> bool:
     return a[0] < b[1] and b[0] < a[1]
 
 
+class Ranges:
+    """Ranges that do not overlap each other, in the order of addresses."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(span for span in spans if span[0] < span[1])
+        self._starts = [span[0] for span in self._spans]
+
+    def touched_by(self, span: Span) -> Span | None:
+        """The last of them that overlaps the span, if one does. No other one
+        can cover the span."""
+        at = bisect_left(self._starts, span[1]) - 1
+        if at >= 0 and self._spans[at][1] > span[0]:
+            return self._spans[at]
+        return None
+
+
 class Gates:
     """Ranges, and the events that open them, oldest first."""
 
@@ -38,16 +55,19 @@ class Gates:
             self._closed.append((kept, event))
 
     def take(self, spans: Iterable[Span]) -> list[Any]:
-        """What the next user of these ranges has to wait for. It closes them
-        again when it gives them back, so what it covers can be forgotten."""
-        spans, events, left = list(spans), [], deque()
+        """What the next user of these ranges has to wait for; they do not
+        overlap. It closes them again when it gives them back, so what it
+        covers can be forgotten."""
+        taken, events, left = Ranges(spans), [], deque()
         for kept, event in self._closed:
-            untouched = [k for k in kept if not _touches(k, spans)]
-            if len(untouched) == len(kept):
-                left.append((kept, event))
-                continue
-            events.append(event)
-            kept = [k for k in kept if not _covered(k, spans)]
+            touched = [taken.touched_by(span) for span in kept]
+            if any(touched):
+                events.append(event)
+                kept = [
+                    span
+                    for span, other in zip(kept, touched, strict=True)
+                    if other is None or not _covers(other, span)
+                ]
             if kept:
                 left.append((kept, event))
         self._closed = left
@@ -67,9 +87,5 @@ class Gates:
         return len(self._closed)
 
 
-def _touches(span: Span, others: list[Span]) -> bool:
-    return any(overlaps(span, other) for other in others)
-
-
-def _covered(span: Span, others: list[Span]) -> bool:
-    return any(o[0] <= span[0] and span[1] <= o[1] for o in others)
+def _covers(span: Span, other: Span) -> bool:
+    return span[0] <= other[0] and other[1] <= span[1]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tide._fsdp import agree, support, wire
+from tide._fsdp import agree, wire
 from tide._fsdp.internals import AllGather, AllGatherResult, ShardedState
 from tide._fsdp.landing import Landing
 from tide._fsdp.memory import Home
@@ -64,7 +64,7 @@ class TideResult(AllGatherResult):
             self.state.device.current().wait_event(self.all_gather_event)
             return
         request, self.request = self.request, None
-        with self.state.comm.doing(self.state.describe("all-gather")):
+        with self.state.doing("all-gather"):
             request.wait("done")
             request.close()
 
@@ -91,21 +91,39 @@ class GatherPlan:
     pieces: list[tuple[int, int]]  # offset, bytes
     numels: list[int]  # of a padded shard
     sizes: list[int]  # bytes of the storages
-    dtypes: list[torch.dtype]
+    dtypes: tuple[torch.dtype, ...]
     nbytes: int  # of STAGE
+    fields: dict[str, Any]  # of an AllGatherResult, the same in every call
     kept: dict[int, list[torch.Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, group: Any, dtypes: list[torch.dtype]) -> "GatherPlan":
+    def make(
+        cls, group: Any, dtypes: tuple[torch.dtype, ...], empty: torch.Tensor
+    ) -> "GatherPlan":
         layout = group.layout()
+        numels = [p["shard_elems"] for p in layout]
+        known = {
+            "all_gather_output": empty,
+            "param_all_gather_input_dtypes": [[dtype] for dtype in dtypes],
+            "param_all_gather_input_numels": [[numel] for numel in numels],
+            "all_gather_input_split_sizes": numels,
+        }
         return cls(
             group,
             [(p["shard_offset"], p["shard_bytes"]) for p in layout],
-            [p["shard_elems"] for p in layout],
+            numels,
             [p["storage_bytes"] for p in layout],
             dtypes,
             group.shard_bytes,
+            {**dict.fromkeys(_required_fields()), **known},
         )
+
+    def init_outputs(self, params: list, ranks: int) -> None:
+        """Flat tensors for the unsharded parameters that have none yet."""
+        for param, numel, dtype in zip(
+            params, self.numels, self.dtypes, strict=True
+        ):
+            param.init_all_gather_outputs([numel], [dtype], ranks, param.device)
 
     def targets(self, state: GroupState, request: Any) -> list[torch.Tensor]:
         """Views of STAGE for the shards that are not empty, in their dtypes.
@@ -132,11 +150,12 @@ def start_all_gather(stock, call: dict) -> AllGatherResult | None:
     started = time.perf_counter()
     ROUTER.reset_after_error()
     with ROUTER.suspended():
-        problem = state.gather.problem or _call_problem(state, call)
+        dtypes = tuple(map(_gather_dtype, call["fsdp_params"]))
+        problem = state.gather.problem or _call_problem(state, call, dtypes)
         if problem:
             return _start_stock(state, stock, call, problem, started)
-        with state.comm.doing(state.describe("all-gather")), torch.no_grad():
-            result = _start(state, call)
+        with state.doing("all-gather"), torch.no_grad():
+            result = _start(state, call, dtypes)
     state.gather.seconds += time.perf_counter() - started
     return result
 
@@ -155,15 +174,15 @@ def finish_all_gather(stock, call: dict) -> None:
         result.state.gather.stock_seconds += time.perf_counter() - started
 
 
-def _call_problem(state: GroupState, call: dict) -> str | None:
+def _call_problem(state: GroupState, call: dict, dtypes: tuple) -> str | None:
     """Why this call goes stock; alike on all ranks."""
-    if not support.same_ranks(call["group"], state.comm.ranks):
+    if not state.is_served(call["group"]):
         return "gathers over another group (reshard_after_forward=int)"
-    for param in call["fsdp_params"]:
+    for param, dtype in zip(call["fsdp_params"], dtypes, strict=True):
         if param.sharded_state is not ShardedState.SHARDED:
             return "resharded to another group (reshard_after_forward=int)"
         outputs = param.all_gather_outputs
-        if outputs and outputs[0].dtype != _gather_dtype(param):
+        if outputs and outputs[0].dtype != dtype:
             return "a parameter has changed its dtype"
     if state.device.capturing():
         return "in a CUDA graph capture"
@@ -186,23 +205,23 @@ def _gather_dtype(param) -> torch.dtype:
     return param.param_dtype or param._sharded_param_data.dtype
 
 
-def _start(state: GroupState, call: dict) -> TideResult:
+def _start(state: GroupState, call: dict, dtypes: tuple) -> TideResult:
     params, device = call["fsdp_params"], state.device
     filling, stream = (
         call["all_gather_copy_in_stream"],
         call["all_gather_stream"],
     )
-    plan = _plan(state, params)
-    _check_shards(params, plan)
+    plan = _plan(state, params, dtypes)
+    shards = [param._sharded_param_data for param in params]
+    _check_shards(params, shards, plan)
     request = plan.group.all_gather_begin()
     device.await_phase(request, "free", filling)
     device.delay(filling)
     with device.on(filling):
-        _fill(plan.targets(state, request), params)
-    _open_storages(state, call, plan)
+        _fill(plan.targets(state, request), shards)
+    addresses = _open_storages(state, call, plan)
     device.order(stream, filling)
     device.delay(stream)
-    addresses = [param.all_gather_outputs[0].data_ptr() for param in params]
     device.start(request, addresses, stream)
     state.gather.calls += 1
     state.gather.bytes += sum(plan.sizes)
@@ -211,27 +230,34 @@ def _start(state: GroupState, call: dict) -> TideResult:
     return _make_result(state, request, plan, call)
 
 
-def _fill(targets: list[torch.Tensor], params: list) -> None:
+def _fill(targets: list[torch.Tensor], shards: list[torch.Tensor]) -> None:
     """Casts the shards into STAGE: the one copy of the all-gather."""
-    shards = [param._sharded_param_data for param in params]
     if targets:
         torch._foreach_copy_(targets, [s for s in shards if s.numel()])
 
 
-def _plan(state: GroupState, params: list) -> GatherPlan:
-    dtypes = [_gather_dtype(param) for param in params]
-    key = tuple(
-        wire.sharded_param(param._orig_size, param.fsdp_placement.dim, dtype)
-        for param, dtype in zip(params, dtypes, strict=True)
-    )
-    return state.plan(
-        ("all-gather", *dtypes), key, lambda g: GatherPlan.make(g, dtypes)
-    )
+def _plan(state: GroupState, params: list, dtypes: tuple) -> GatherPlan:
+    """A group's parameters and their sizes stay, their dtypes may change."""
+
+    def make() -> GatherPlan:
+        group = state.native_group(
+            tuple(
+                wire.sharded_param(p._orig_size, p.fsdp_placement.dim, dtype)
+                for p, dtype in zip(params, dtypes, strict=True)
+            )
+        )
+        return GatherPlan.make(group, dtypes, state.device.empty())
+
+    return state.plan(("all-gather", dtypes), make)
 
 
-def _check_shards(params: list, plan: GatherPlan) -> None:
-    for param, numel in zip(params, plan.numels, strict=True):
-        found = param._sharded_param_data.numel()
+def _check_shards(
+    params: list, shards: list[torch.Tensor], plan: GatherPlan
+) -> None:
+    found_all = [shard.numel() for shard in shards]
+    if found_all == plan.numels:
+        return
+    for param, found, numel in zip(params, found_all, plan.numels, strict=True):
         if found != numel:
             name = param._module_info.param_name
             text = (
@@ -240,28 +266,27 @@ def _check_shards(params: list, plan: GatherPlan) -> None:
             raise make_error(INVALID, text)
 
 
-def _open_storages(state: GroupState, call: dict, plan: GatherPlan) -> None:
-    """Gives every parameter the memory that its shards land in."""
+def _open_storages(
+    state: GroupState, call: dict, plan: GatherPlan
+) -> list[int]:
+    """Gives every parameter the memory that its shards land in; where."""
     params, stream = call["fsdp_params"], call["all_gather_stream"]
     if state.device.queued:
         if state.home is None:
             state.group._tide_home = Landing(state.device, state.group)
-        state.home.move(state.comm, state.mode == "slot_reuse")
-        slot = state.home.is_slot
+        home, slot = state.home, state.mode == "slot_reuse"
+        home.move(state.comm, slot)
         ahead = not call["async_op"] and (slot or not in_backward())
-        state.home.open(params, plan, stream, ahead)
-        return
+        return home.open(params, plan, stream, ahead)
     fresh = not any(param.all_gather_outputs for param in params)
     if fresh and state.mode == "slot_reuse":
         home = Home(state.comm, params, plan.sizes, plan.dtypes)
         home.wrap_post_backward(state.group)
         state.group._tide_home = home
-    ranks = len(state.comm.ranks)
-    for param, numel, dtype in zip(
-        params, plan.numels, plan.dtypes, strict=True
-    ):
-        param.init_all_gather_outputs([numel], [dtype], ranks, param.device)
+    plan.init_outputs(params, len(state.comm.ranks))
+    for param in params:
         param.alloc_all_gather_outputs()
+    return [param.all_gather_outputs[0].data_ptr() for param in params]
 
 
 def _landed(state: GroupState, request: Any, call: dict) -> Any:
@@ -277,19 +302,18 @@ def _landed(state: GroupState, request: Any, call: dict) -> Any:
 
 
 def _make_result(state, request, plan: GatherPlan, call: dict) -> TideResult:
-    known = {
-        "all_gather_output": state.device.empty(),
+    changing = {
         "all_gather_event": _landed(state, request, call),
         "all_gather_work": request if call["async_op"] else None,
-        "param_all_gather_input_dtypes": [[dtype] for dtype in plan.dtypes],
-        "param_all_gather_input_numels": [[numel] for numel in plan.numels],
-        "all_gather_input_split_sizes": list(plan.numels),
     }
-    for field_name in AllGatherResult._fields:
-        if field_name not in AllGatherResult._field_defaults:
-            known.setdefault(field_name, None)
-    result = TideResult(**known)
+    result = TideResult(**{**plan.fields, **changing})
     result.state, result.params = state, list(call["fsdp_params"])
     result.request = None if state.device.queued else request
     result.finished = False
     return result
+
+
+def _required_fields() -> list[str]:
+    """Those of an AllGatherResult in this PyTorch, known to tide or not."""
+    defaults = AllGatherResult._field_defaults
+    return [name for name in AllGatherResult._fields if name not in defaults]

@@ -15,7 +15,7 @@ import torch
 
 from tide._fsdp.arena import NoPool
 from tide._fsdp.device import Cuda
-from tide._fsdp.gates import Span, overlaps, span_of
+from tide._fsdp.gates import Ranges, Span, span_of
 
 # Blocks of one size that an allocation passes over because they are in use.
 MOST_PASSED = 8
@@ -29,7 +29,9 @@ class Landing:
         self.is_slot = False
         self._group = group
         self._comm: Any = None
+        self._plan: Any = None
         self._sizes: dict[int, int] = {}
+        self._copies: dict[int, torch.Tensor] = {}
         for name in ("_to_sharded", "_to_sharded_post_forward"):
             setattr(group, name, self._vacating(getattr(group, name)))
 
@@ -43,27 +45,31 @@ class Landing:
 
     # --- All-gather -------------------------------------------------------
 
-    def open(self, params: list, plan: Any, stream: Any, ahead: bool) -> None:
-        """Gives every parameter its memory, which `stream` may then write.
-        `ahead`: the memory that was vacated last is in use by what this
-        all-gather is to run beside, so other memory is taken."""
-        device, ranks = self.device, len(self._comm.ranks)
-        avoid = device.gates.newest() if ahead else []
+    def open(
+        self, params: list, plan: Any, stream: Any, ahead: bool
+    ) -> list[int]:
+        """Gives every parameter its memory, which `stream` may then write;
+        the addresses. `ahead`: the memory that was vacated last is in use by
+        what this all-gather is to run beside, so other memory is taken."""
+        device = self.device
+        avoid = Ranges(device.gates.newest() if ahead else ())
         fresh = not all(param.all_gather_outputs for param in params)
+        if plan is not self._plan:
+            self._plan = plan
+            self._sizes.update(zip(map(id, params), plan.sizes, strict=True))
         passed: list[torch.UntypedStorage] = []
         with self._pool.using(), device.on(device.home):
-            for param, numel, dtype, size in zip(
-                params, plan.numels, plan.dtypes, plan.sizes, strict=True
-            ):
-                param.init_all_gather_outputs(
-                    [numel], [dtype], ranks, param.device
-                )
-                self._sizes[id(param)] = size
+            if fresh:
+                plan.init_outputs(params, len(self._comm.ranks))
+            spans = [
                 _allocate(storage_of(param), size, avoid, passed)
+                for param, size in zip(params, plan.sizes, strict=True)
+            ]
             passed.clear()
         if fresh:  # torch fills new tensors where it is to be deterministic
             device.order(stream, device.home)
-        device.enter([span_of(storage_of(param)) for param in params], stream)
+        device.enter(spans, stream)
+        return [start for start, _end in spans]
 
     def drop(self, params: list, event: Any) -> None:
         """Frees what an all-gather landed in that nobody used."""
@@ -106,14 +112,34 @@ class Landing:
         """Copies of the gradients in memory that parameters have left."""
         device = self.device
         with self._pool.using(), device.on(device.home):
-            staged = [_new_like(grad) for grad in grads]
+            staged = [
+                self._open_copy(param, grad)
+                for param, grad in zip(params, grads, strict=True)
+            ]
         device.enter([span_of(copy) for copy in staged], device.current())
-        torch._foreach_copy_(staged, [grad.reshape(-1) for grad in grads])
+        torch._foreach_copy_(staged, grads)
         return staged
+
+    def _open_copy(self, param: Any, grad: torch.Tensor) -> torch.Tensor:
+        """A tensor like the contiguous grad that nothing has been written to,
+        which torch.empty does not promise. There is one for each parameter;
+        only its memory comes and goes."""
+        copy = self._copies.get(id(param))
+        if copy is None or copy.dtype != grad.dtype or copy.shape != grad.shape:
+            storage = torch.UntypedStorage(grad.nbytes, device=grad.device)
+            copy = torch.empty(0, dtype=grad.dtype, device=grad.device)
+            self._copies[id(param)] = copy.set_(
+                storage, 0, grad.shape, grad.stride()
+            )
+        else:
+            copy.untyped_storage().resize_(grad.nbytes)
+        return copy
 
     def unstage(self, staged: list[torch.Tensor], event: Any) -> None:
         """Gives the copies' memory back; peers read it until the event."""
         spans = [span_of(copy) for copy in staged]
+        for copy in staged:
+            copy.untyped_storage().resize_(0)
         staged.clear()
         self.device.vacate(spans, event)
 
@@ -122,28 +148,23 @@ def storage_of(param: Any) -> Any:
     return param.all_gather_outputs[0].untyped_storage()
 
 
-def _new_like(grad: torch.Tensor) -> torch.Tensor:
-    """A flat tensor of its size that nothing has been written to, which
-    torch.empty does not promise."""
-    storage = torch.UntypedStorage(grad.nbytes, device=grad.device)
-    flat = torch.empty(0, dtype=grad.dtype, device=grad.device)
-    return flat.set_(storage, 0, (grad.numel(),), (1,))
-
-
 def _allocate(
     storage: torch.UntypedStorage,
     size: int,
-    avoid: list[Span],
+    avoid: Ranges,
     passed: list[torch.UntypedStorage],
-) -> None:
-    """Resizes the storage, if it is empty, to memory outside `avoid`. Blocks
-    that the allocator offers from there are held in `passed` meanwhile."""
-    if storage.nbytes() == 0 and size:
+) -> Span:
+    """Resizes the storage, if it is empty, to memory outside `avoid`, and
+    tells where that is. Blocks that the allocator offers from there are held
+    in `passed` meanwhile."""
+    if size and storage.nbytes() == 0:
         storage.resize_(size)
+    span = span_of(storage)
     for _ in range(MOST_PASSED):
-        mine = span_of(storage)
-        if not any(overlaps(mine, span) for span in avoid):
-            return
+        if avoid.touched_by(span) is None:
+            break
         storage.resize_(0)
         passed.append(torch.UntypedStorage(size, device=storage.device))
         storage.resize_(size)
+        span = span_of(storage)
+    return span

@@ -94,16 +94,21 @@ def _is_ours(function) -> bool:
 
 
 def _dispatcher(name: str, stock: Callable) -> Callable:
-    signature = inspect.signature(stock)
+    parameters = inspect.signature(stock).parameters.values()
+    names = [parameter.name for parameter in parameters]
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
     handler, is_ours = HANDLERS[name]
 
     @functools.wraps(stock)
     def dispatch(*args, **kwargs):
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        if not is_ours(bound.arguments):
+        call = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        if not is_ours(call):
             return stock(*args, **kwargs)
-        return handler(stock, dict(bound.arguments))
+        return handler(stock, call)
 
     dispatch._tide_dispatcher = True
     return dispatch

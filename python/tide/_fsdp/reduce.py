@@ -7,6 +7,7 @@ ticket, and the collective reads them from there. FSDP2 keeps the ticket until
 its reduce-scatter's event, so on a GPU gradients live just as long as that.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -62,13 +63,36 @@ class TideReduceScatter(ReduceScatter):
 
 
 @dataclass
+class ReducePlan:
+    """The tide group of some gradients; on a GPU also the parts that are
+    reduced one after the other, and their groups."""
+
+    grads: tuple[wire.Param, ...]
+    group: Any
+    parts: list[tuple[slice, Any]] | None = None
+
+    def split(self, state: GroupState, grads: list) -> list[tuple[slice, Any]]:
+        """The parts, which depend on the sizes of the gradients alone."""
+        if self.parts is None:
+            slices = list(state.comm.reserve.chunks(grads))
+            self.parts = [
+                (part, self._group_of(state, part)) for part in slices
+            ]
+        return self.parts
+
+    def _group_of(self, state: GroupState, part: slice) -> Any:
+        if part == slice(0, len(self.grads)):
+            return self.group
+        return state.native_group(self.grads[part])
+
+
+@dataclass
 class ReduceCall:
     """One reduce-scatter, from its announcement to its output."""
 
     state: GroupState
     params: list
-    key: tuple  # of their gradients
-    group: Any  # the tide group of these
+    plan: ReducePlan
     ranks: int
     grad_dtype: torch.dtype
     divide_factor: float | None
@@ -79,12 +103,13 @@ class ReduceCall:
 
     @property
     def nbytes(self) -> int:
-        return self.group.out_elems * self.ranks * self.grad_dtype.itemsize
+        elements = self.plan.group.out_elems * self.ranks
+        return elements * self.grad_dtype.itemsize
 
     def allocate(self, size, dtype, device) -> torch.Tensor:
         """First the packed input, which is a ticket; then the output."""
-        numel = int(torch.Size(size).numel())
-        due = self.group.out_elems * (
+        numel = math.prod(size)
+        due = self.plan.group.out_elems * (
             self.ranks if self.allocations == 0 else 1
         )
         self.allocations += 1
@@ -118,32 +143,36 @@ class ReduceCall:
         grads = self.staged or self.keep
         if getattr(ticket, "_tide_call", None) is not self or not grads:
             raise make_error(INVALID, "FSDP2 reduces something else")
-        what = self.state.describe("reduce-scatter")
+        what = self.state.describing("reduce-scatter")
         run = self._queue if self.state.device.queued else self._complete
         run(what, grads, output, self._scale(op))
 
-    def _complete(self, what: str, grads: list, output, scale: float) -> None:
+    def _complete(self, what, grads: list, output, scale: float) -> None:
         """On the host: returns with the output complete."""
         comm = self.state.comm
         comm.make_room()
         with comm.doing(what):
             addresses = [grad.data_ptr() for grad in grads]
             request = self._start(
-                self.group, addresses, output.data_ptr(), output, scale, None
+                self.plan.group,
+                addresses,
+                output.data_ptr(),
+                output,
+                scale,
+                None,
             )
             comm.park(request, self.keep, what)
             request.wait("done")
         _drain_after_backward(comm)
 
-    def _queue(self, what: str, grads: list, output, scale: float) -> None:
+    def _queue(self, what, grads: list, output, scale: float) -> None:
         """On a GPU: in FSDP2's reduce-scatter stream, the current one. What
         follows there runs after peers have read the gradients."""
         device, comm = self.state.device, self.state.comm
         stream, out = device.current(), output.data_ptr()
         device.delay(stream)
         with comm.doing(what):
-            for part in comm.reserve.chunks(grads):
-                group = self._group_of(part, len(grads))
+            for part, group in self.plan.split(self.state, grads):
                 addresses, spans, copied = comm.reserve.bring_in(
                     device, comm.native, grads[part], stream
                 )
@@ -159,13 +188,6 @@ class ReduceCall:
                 self.state.reduce.staged_bytes += copied
             if self.staged is not None:
                 self.state.home.unstage(self.staged, read)
-
-    def _group_of(self, part: slice, count: int) -> Any:
-        """The tide group of some of the gradients, one after the other."""
-        if part == slice(0, count):
-            return self.group
-        key = self.key[part]
-        return self.state.plan("reduce-scatter", key, lambda made: made)
 
     def _start(
         self, group, addresses: list[int], out: int, output, scale, stream
@@ -244,7 +266,7 @@ def _settle_dtypes(call: dict) -> None:
 def _call_problem(state: GroupState, call: dict) -> str | None:
     """Why this call goes stock; alike on all ranks."""
     group = call["reduce_scatter_group"]
-    if group is None or not support.same_ranks(group, state.comm.ranks):
+    if not state.is_served(group):
         return "reduces over another group"
     dtypes = {grad.dtype for grad in call["unsharded_grads"]}
     if len(dtypes) != 1:
@@ -260,20 +282,23 @@ def _announce(state: GroupState, call: dict) -> ReduceCall:
     """The call that `allocate`, the copy-in and the collective will see."""
     params, dtype = call["fsdp_params"], call["unsharded_grads"][0].dtype
     ranks = len(state.comm.ranks)
-    key = tuple(
-        wire.gradient(param._orig_size, param.fsdp_placement.dim, ranks, dtype)
-        for param in params
-    )
-    with state.comm.doing(state.describe("reduce-scatter")):
-        group = state.plan("reduce-scatter", key, lambda made: made)
+
+    def make() -> ReducePlan:
+        grads = tuple(
+            wire.gradient(p._orig_size, p.fsdp_placement.dim, ranks, dtype)
+            for p in params
+        )
+        return ReducePlan(grads, state.native_group(grads))
+
+    with state.doing("reduce-scatter"):
+        plan = state.plan(("reduce-scatter", dtype, *params), make)
         if state.reduce.plan is None:
-            out = wire.dtype_name(call["reduce_dtype"] or dtype)
-            state.reduce.plan = group.stats("reduce_scatter", key[0][3], out)
+            names = map(wire.dtype_name, (dtype, call["reduce_dtype"] or dtype))
+            state.reduce.plan = plan.group.stats("reduce_scatter", *names)
     return ReduceCall(
         state,
         list(params),
-        key,
-        group,
+        plan,
         ranks,
         dtype,
         call["gradient_divide_factor"],

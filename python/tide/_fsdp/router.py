@@ -7,9 +7,7 @@ allocates there is harmless. What tide and FSDP2 themselves allocate in the
 hooks is kept out: it would outlive the backward.
 """
 
-import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -59,16 +57,13 @@ class Router:
         if kept.get("post_backward") is post:
             del kept["post_backward"]
 
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspended(self) -> "_Suspension":
         """Allocations in here go where they always go."""
-        self._suspended += 1
+        return _Suspension(self)
+
+    def _suspend(self, change: int) -> None:
+        self._suspended += change
         self._apply()
-        try:
-            yield
-        finally:
-            self._suspended -= 1
-            self._apply()
 
     def reset(self) -> None:
         """Backward is over, or has failed."""
@@ -101,7 +96,10 @@ class Router:
         return self._open[-1].gradient_pool
 
     def _apply(self) -> None:
-        wanted, thread = self._wanted(), threading.get_ident()
+        wanted = self._wanted()
+        if wanted is None and self._active is None:
+            return
+        thread = threading.get_ident()
         if self._active is not None:
             _context, pool, owner = self._active
             if pool is wanted and owner == thread:
@@ -116,6 +114,21 @@ class Router:
         context, _pool, _thread = self._active
         self._active = None
         context.__exit__(None, None, None)
+
+
+class _Suspension:
+    """What Router.suspended is; these nest."""
+
+    __slots__ = ("_router",)
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def __enter__(self) -> None:
+        self._router._suspend(1)
+
+    def __exit__(self, *unused: Any) -> None:
+        self._router._suspend(-1)
 
 
 ROUTER = Router()

@@ -1,13 +1,15 @@
 """What tide keeps of one FSDP2 parameter group."""
 
+import functools
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
-from tide._fsdp import device
+from tide._fsdp import device, wire
 
 log = logging.getLogger("tide")
 
@@ -70,15 +72,33 @@ class GroupState:
         a slot, or on a GPU a landing. It outlives this state."""
         return getattr(self.group, "_tide_home", None)
 
-    def plan(self, kind: Any, params: tuple, make) -> Any:
-        """The plan of these parameters; make(group) completes a new one."""
-        found = self.plans.get((kind, params))
+    def plan(self, key: tuple, make: Callable[[], Any]) -> Any:
+        """What has been made for this key, or is made now."""
+        found = self.plans.get(key)
         if found is None:
             started = time.perf_counter()
-            found = make(self.comm.native.group(params, self.name))
-            self.plans[kind, params] = found
+            found = self.plans[key] = make()
             self.setup_seconds += time.perf_counter() - started
         return found
+
+    def native_group(self, params: tuple[wire.Param, ...]) -> Any:
+        """The communicator's group of such parameters."""
+        return self.comm.native.group(params, self.name)
+
+    def is_served(self, group: dist.ProcessGroup | None) -> bool:
+        """Whether the ranks of a process group are the communicator's."""
+        if group is None:
+            return False
+        return group is self.group.mesh_info.shard_process_group or (
+            tuple(dist.get_process_group_ranks(group)) == self.comm.ranks
+        )
+
+    def doing(self, operation: str) -> Any:
+        """Communicator.doing, for an operation of this group."""
+        return self.comm.doing(self.describing(operation))
+
+    def describing(self, operation: str) -> Callable[[], str]:
+        return functools.partial(self.describe, operation)
 
     def go_stock(self, path: Path, reason: str) -> None:
         """Notes a call that goes stock; the log hears each reason once."""

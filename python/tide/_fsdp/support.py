@@ -10,7 +10,6 @@ import os
 import re
 
 import torch
-import torch.distributed as dist
 
 from tide._fsdp import internals, wire
 
@@ -210,7 +209,3 @@ def dtype_problem(dtype: torch.dtype | None) -> str | None:
     if dtype is None or dtype in wire.REDUCIBLE:
         return None
     return f"reduction in {str(dtype).removeprefix('torch.')}"
-
-
-def same_ranks(group: dist.ProcessGroup, ranks: tuple[int, ...]) -> bool:
-    return tuple(dist.get_process_group_ranks(group)) == ranks
