@@ -147,8 +147,9 @@ enum {
      * is the local index of src.rank; otherwise at src + i * src_pitch. */
     TIDE_ACROSS = 16,
     TIDE_SWITCH = 32, /* with ACROSS and height = G: the switch may add */
-    /* Not with ACROSS. Source l, where l is this rank's local index, is read
-     * where it lies: in this rank's GRAD src.index, at byte dst_pitch. */
+    /* src is this rank's RSTAGE, height is G. Source l, where l is this rank's
+     * local index, is read where it lies: in GRAD src.index, at byte dst_pitch.
+     */
     TIDE_OWN = 64,
 };
 
@@ -156,8 +157,8 @@ enum {
  * One op, 64 bytes. COPY: height rows of width bytes, at dst_pitch and
  * src_pitch. PUT: width contiguous bytes, then a signal on `channel` to
  * dst.rank. SIGNAL: dst.rank, channel. WAIT: src.rank, channel, count. REDUCE:
- * sums `height` sources (0: writes zeros) of `width` elements. AFTER: index.
- * MARK: channel is the phase.
+ * sums `height` sources (0: writes zeros) of `width` elements; dst_pitch is 0,
+ * but see OWN. AFTER: index. MARK: channel is the phase.
  */
 typedef struct tide_op {
     uint8_t kind;

@@ -58,17 +58,6 @@ uint64_t tdi_rs_recv_at(const tdi_builder *b, const tdi_rs *rs, uint32_t step,
            sizeof(float);
 }
 
-/* Pieces of which a sum reads 16 MiB or more, or that are half a sub-slice of a
- * small block: their own source stays where it is. */
-static uint64_t least_own(const tdi_builder *b, const tdi_rs *rs)
-{
-    enum { READ = 16 << 20 };
-    uint64_t size = b->topology.local_size;
-    uint64_t block = b->options->block_bytes / sizeof(float);
-    uint64_t piece = b->topology.nodes == 1 ? block : block / size;
-    return tdi_max(tdi_min(READ / (size * rs->grad_size), piece / 2), 1);
-}
-
 static tide_status shape(const tdi_builder *b, tdi_rs *rs)
 {
     uint64_t elems = tide_layout_out_elems(b->layout);
@@ -91,7 +80,6 @@ static tide_status shape(const tdi_builder *b, tdi_rs *rs)
     rs->targets = (uint32_t)tdi_ceil_div(b->topology.nodes, rs->layers);
     rs->spread = tdi_rs_spread(b->topology);
     rs->grad_size = tide_dtype_size(b->options->grad_dtype);
-    rs->own_least = least_own(b, rs);
     return TIDE_OK;
 }
 

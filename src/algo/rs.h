@@ -39,7 +39,6 @@ typedef struct tdi_rs {
     uint32_t targets; /* most nodes of a layer */
     uint32_t spread;  /* c */
     uint64_t grad_size;
-    uint64_t own_least;    /* elements of a piece whose own source stays */
     uint32_t units;        /* level-1 units so far: scratch alternates */
     uint32_t unit_sum[2];  /* newest sum of the newest unit of a parity */
     uint32_t unit_sent[2]; /* newest put, likewise */

@@ -43,15 +43,17 @@ static uint64_t node_pitch(const tdi_builder *b, const tide_param_layout *p)
     return b->topology.local_size * p->shard_elems / p->param.outer;
 }
 
-/* Does my own source of a piece stay where it is? Not if that costs a launch
- * more than it saves, nor if it lies otherwise against 16 bytes than those of
- * the peers in RSTAGE, which would make all loads narrow. The same for all
- * nodes of a run. */
+/* Does my own source of a piece stay where it is? If the piece is all of its
+ * span, or long, so that a sum of its own costs less than the copy; not if it
+ * lies otherwise against 16 bytes than those of the peers in RSTAGE, which
+ * would make all loads narrow. The same for all nodes of a run. */
 static bool own_stays(const tdi_builder *b, const tdi_rs *rs, const unit *u,
                       const tdi_piece *piece)
 {
-    enum { VECTOR = 16 };
-    if (!piece->real || piece->elems < rs->own_least)
+    enum { VECTOR = 16, LONG = 16 << 20 /* bytes that the sum reads */ };
+    uint64_t read = piece->elems * rs->grad_size * b->topology.local_size;
+    if (!piece->real ||
+        (read < LONG && piece->elems < u->span.last - u->span.first))
         return false;
     uint64_t pitch = node_pitch(b, tide_layout_param(b->layout, piece->param));
     uint64_t in = piece->out_offset - u->span.first;

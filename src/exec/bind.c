@@ -91,7 +91,7 @@ tide_status tdi_bind_sum(tide_request *request, const tide_op *op,
         tide_operand at = op->src;
         int32_t owner = rank;
         if (op->flags & TIDE_OWN && node + (int32_t)i == rank)
-            at = tide_at(TIDE_BUF_GRAD, op->src.index, rank, op->dst_pitch);
+            at = tide_at(TIDE_BUF_GRAD, at.index, rank, op->dst_pitch);
         else if (op->flags & TIDE_ACROSS)
             owner = node + (rank - node + (int32_t)i) % size;
         else

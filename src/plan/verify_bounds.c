@@ -83,8 +83,11 @@ static const char *check_reduce(const tide_plan *plan, const tide_op *op)
         return "the switch adds over all ranks of a node, no fewer";
     if (op->flags & TIDE_OWN &&
         (op->flags & TIDE_ACROSS || op->height != plan->topology.local_size ||
+         tide_operand_buffer(op->src) != TIDE_BUF_RSTAGE ||
          tide_operand_rank(op->src) != (int32_t)plan->rank))
-        return "a sum with its own gradient has a source of every local rank";
+        return "a sum with its own gradient has the others' in its rstage";
+    if (!(op->flags & TIDE_OWN) && op->dst_pitch)
+        return "a sum has one destination";
     if (op->dst.offset % dst || op->src.offset % src || op->src_pitch % src ||
         (op->flags & TIDE_OWN && op->dst_pitch % src))
         return "elements are not aligned";

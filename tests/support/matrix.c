@@ -157,6 +157,7 @@ typedef struct reduction {
     tide_slot *slot;
     uint8_t *source;
     uint8_t *memory; /* of all gradients; none if in a slot */
+    uint64_t bytes;
     void **grad;
     void *result;
     tide_request *request;
@@ -194,6 +195,7 @@ static void make_grads(const run *r, reduction *made)
     uint8_t *at;
     for (size_t p = 0; p < r->count; p++)
         total += align_up(grad_bytes(r, p, made->in));
+    made->bytes = total;
     made->grad = calloc(r->count + 1, sizeof(void *));
     made->source = r->place->take_source(total);
     memset(made->source, MATRIX_POISON, total);
@@ -261,11 +263,20 @@ static void check_output(const run *r, const reduction *made)
     free(result);
 }
 
+/* They have been read: what is written there now is in no sum. */
+static void spoil_grads(const run *r, const reduction *made)
+{
+    CHECK_INT(made->bytes, <=, POISON_BYTES);
+    if (made->memory)
+        r->place->write(made->memory, r->poison, made->bytes);
+}
+
 static void finish_reduce(const run *r, reduction *made)
 {
     if (made->request) {
-        CHECK_OK(tide_wait(made->request, TIDE_PHASE_DONE));
         CHECK_OK(tide_wait(made->request, TIDE_PHASE_READS));
+        spoil_grads(r, made);
+        CHECK_OK(tide_wait(made->request, TIDE_PHASE_DONE));
     }
     check_output(r, made);
     CHECK_OK(tide_request_free(made->request));
@@ -327,6 +338,7 @@ static void leave_reduce(const run *r, reduction *made)
 {
     CHECK_OK(
         tide_stream_wait(made->request, TIDE_PHASE_READS, r->place->stream()));
+    spoil_grads(r, made);
     leave(r, &made->request);
 }
 

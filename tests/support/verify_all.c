@@ -13,6 +13,8 @@ const tide_plan_options plan_paced = {
 const tide_plan_options plan_direct = {.coll = TIDE_REDUCE_SCATTER};
 const tide_plan_options plan_staged = {
     .coll = TIDE_REDUCE_SCATTER, .staged = 1, .block_bytes = 64};
+const tide_plan_options plan_own = {
+    .coll = TIDE_REDUCE_SCATTER, .staged = 1, .block_bytes = 256};
 
 tide_status verify_all(const tide_layout *layout, const tide_plan *const *plans,
                        verify_check *at)
@@ -29,8 +31,9 @@ tide_status verify_all(const tide_layout *layout, const tide_plan *const *plans,
 
 void check_plan_fault(const plan_fault *fault)
 {
+    const char *group = fault->options == &plan_own ? "plain" : "uneven";
     planset set =
-        make_plans(find_group("uneven"), (tide_topology){2, 2}, fault->options);
+        make_plans(find_group(group), (tide_topology){2, 2}, fault->options);
     tide_plan *plans[4], *clones[2];
     memcpy(plans, set.plans, sizeof(plans));
     for (int r = fault->both ? 0 : 1; r < 2; r++) {

@@ -22,8 +22,9 @@ typedef struct plan_fault {
 
 void check_plan_fault(const plan_fault *fault);
 
-/* Options that faults are put into. */
+/* Options that faults are put into. Those of plan_own read a rank's own
+ * gradient in place, of group plain; the others are of group uneven. */
 extern const tide_plan_options plan_pull, plan_push, plan_paced, plan_direct,
-    plan_staged;
+    plan_staged, plan_own;
 
 #endif

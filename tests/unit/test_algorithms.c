@@ -190,6 +190,67 @@ static void check_reduces(tide_topology t, uint32_t rank)
     }
 }
 
+/* --- A rank's own gradient -------------------------------------------------
+ */
+
+typedef struct own_case {
+    const char *name;
+    tide_param params[2];
+    uint32_t count;
+    tide_dtype grads;
+    uint64_t kept; /* bytes */
+} own_case;
+
+/* Two ranks of a node; a long piece is one of 4 Mi elements of bf16. */
+static const own_case own_cases[] = {
+    {"all of the span", {{1, 128, 8, TIDE_BF16}}, 1, TIDE_BF16, 1024},
+    {"short pieces",
+     {{1, 128, 8, TIDE_BF16}, {1, 128, 8, TIDE_BF16}},
+     2,
+     TIDE_BF16,
+     0},
+    {"long and short",
+     {{1, 8192, 1024, TIDE_BF16}, {1, 128, 8, TIDE_BF16}},
+     2,
+     TIDE_BF16,
+     8 << 20},
+    {"not so long",
+     {{1, 8190, 1024, TIDE_BF16}, {1, 128, 8, TIDE_BF16}},
+     2,
+     TIDE_BF16,
+     0},
+    {"long in fp32",
+     {{1, 4096, 1024, TIDE_F32}, {1, 128, 8, TIDE_F32}},
+     2,
+     TIDE_F32,
+     8 << 20},
+    {"long behind an odd one",
+     {{1, 6, 1, TIDE_BF16}, {1, 8192, 1024, TIDE_BF16}},
+     2,
+     TIDE_BF16,
+     0},
+    {"an odd pitch", {{1, 6, 1, TIDE_BF16}}, 1, TIDE_BF16, 0},
+    {"pieces of Shard(1)", {{2, 128, 8, TIDE_BF16}}, 1, TIDE_BF16, 0},
+};
+
+static void check_own(const own_case *c)
+{
+    const tide_topology pair = {1, 2};
+    tide_plan_options options = {.coll = TIDE_REDUCE_SCATTER,
+                                 .grad_dtype = c->grads,
+                                 .out_dtype = TIDE_F32,
+                                 .staged = 1};
+    tide_layout *layout;
+    CHECK_OK(tide_layout_create(c->params, c->count, 2, &layout));
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        tide_plan *plan;
+        CHECK_OK(tide_plan_create(layout, pair, rank, &options, &plan));
+        check_same(c->name, pair, kept_bytes(plan), c->kept);
+        tide_plan_free(plan);
+    }
+    tide_layout_free(layout);
+}
+
 /* --- Defaults --------------------------------------------------------------
  */
 
@@ -214,6 +275,8 @@ static void check_defaults(tide_topology t, uint64_t shard)
 
 int main(void)
 {
+    for (size_t i = 0; i < TDI_COUNT(own_cases); i++)
+        check_own(&own_cases[i]);
     for (size_t i = 0; i < TDI_COUNT(topologies); i++) {
         tide_topology t = topologies[i];
         uint32_t ranks = t.nodes * t.local_size;

@@ -67,6 +67,51 @@ static void split_element(tide_plan *plan)
 {
     get_op(plan, TIDE_OP_REDUCE, -1, 0)->dst.offset += 2;
 }
+static tide_op *own_sum(tide_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].flags & TIDE_OWN)
+            return &plan_ops(plan)[i];
+    CHECK_FAIL("rank %u reads no gradient of its own in place", plan->rank);
+}
+static void own_across(tide_plan *plan)
+{
+    own_sum(plan)->flags |= TIDE_ACROSS;
+}
+static void own_of_few(tide_plan *plan)
+{
+    own_sum(plan)->height--;
+}
+static void own_of_other(tide_plan *plan)
+{
+    tide_op *op = own_sum(plan);
+    op->src = tide_at(TIDE_BUF_RSTAGE, op->src.index, 0, op->src.offset);
+}
+static void own_in_recv(tide_plan *plan)
+{
+    tide_op *op = own_sum(plan);
+    op->src = tide_at(TIDE_BUF_RECV, op->src.index, (int32_t)plan->rank, 0);
+}
+static void own_split(tide_plan *plan)
+{
+    own_sum(plan)->dst_pitch++;
+}
+static void own_param(tide_plan *plan)
+{
+    own_sum(plan)->src.index = 99;
+}
+static void own_far(tide_plan *plan)
+{
+    own_sum(plan)->dst_pitch += 1 << 20;
+}
+static void own_endless(tide_plan *plan)
+{
+    own_sum(plan)->dst_pitch = UINT64_MAX - 1;
+}
+static void two_targets(tide_plan *plan)
+{
+    get_op(plan, TIDE_OP_REDUCE, -1, 0)->dst_pitch = 64;
+}
 static void small_stage(tide_plan *plan)
 {
     plan->buffer_bytes[TIDE_BUF_STAGE] = 16;
@@ -134,6 +179,15 @@ static const plan_fault faults[] = {
      0},
     {"alignment", &plan_direct, split_element, BOUNDS, {"aligned"}, 0},
     {"stage", &plan_pull, small_stage, BOUNDS, {"16 bytes"}, 0},
+    {"own across", &plan_own, own_across, BOUNDS, {"in its rstage"}, 0},
+    {"own of few", &plan_own, own_of_few, BOUNDS, {"in its rstage"}, 0},
+    {"own of other", &plan_own, own_of_other, BOUNDS, {"in its rstage"}, 0},
+    {"own in recv", &plan_own, own_in_recv, BOUNDS, {"in its rstage"}, 0},
+    {"own split", &plan_own, own_split, BOUNDS, {"aligned"}, 0},
+    {"own param", &plan_own, own_param, BOUNDS, {"grad", "byte 0"}, 0},
+    {"own far", &plan_own, own_far, BOUNDS, {"grad", "ends at"}, 0},
+    {"own endless", &plan_own, own_endless, BOUNDS, {"ends at"}, 0},
+    {"two targets", &plan_direct, two_targets, BOUNDS, {"one destination"}, 0},
     {"signal",
      &plan_pull,
      signal_less,

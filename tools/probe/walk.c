@@ -198,12 +198,17 @@ static tide_status do_sum(walk *w, const tide_op *op)
         .elems = op->width,
         .scale = 0.125f,
     };
+    uint64_t bytes = op->width * (op->flags & TIDE_SRC_BF16 ? 2 : 4);
     if (op->height > TDI_CUDA_SOURCES)
         return tdi_fail(TIDE_ERR_INVALID, "a sum of %u sources", op->height);
-    for (uint32_t i = 0; i < op->height; i++)
-        src[i] = op->flags & TIDE_OWN && i == w->plan->rank
-                     ? w->own + place(op->dst_pitch, op->width * sizeof(float))
+    if (bytes > HOST_BYTES)
+        return tdi_fail(TIDE_ERR_INVALID, "a sum of %llu bytes is too large",
+                        (unsigned long long)bytes);
+    for (uint32_t i = 0; i < op->height; i++) {
+        bool own = op->flags & TIDE_OWN && i == w->plan->rank % w->local_size;
+        src[i] = own ? w->own + place(op->dst_pitch, bytes)
                      : address(w, op->src) + i * pitch;
+    }
     return tdi_cuda_sum_queue(w->g->kernels, &sum, &w->mode.bounds,
                               w->g->beside);
 }
