@@ -154,6 +154,8 @@ typedef struct tide_prediction {
 /*
  * Predicts one call of a variant. `options` names the collective and is what
  * TIDE plans with; the other variants take from it the collective and dtypes.
+ * TIDE's all-gather has `together` 1, unless it is set, on machines whose
+ * copies are engines' (no `cores`), as the CUDA backend has it.
  * Up to 64 ranks all are simulated, beyond that one node where mirroring
  * holds, else all up to 1024. Errors: as tide_plan_create and tide_simulate;
  * TIDE_ERR_INVALID (not a variant of the collective; too many ranks).

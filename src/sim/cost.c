@@ -33,6 +33,7 @@ typedef struct context {
     const tide_machine *machine;
     const tide_plan *plan;
     uint32_t ranks;
+    const tdi_batch *batch;
     tdi_cost *cost;
 } context;
 
@@ -73,21 +74,68 @@ static void use_multicast(context *c, uint32_t from, double bytes)
     }
 }
 
+/* Copies inside one GPU run on its SMs. */
+static bool takes_sms(const tide_machine *m, const tide_op *op)
+{
+    return !m->cores &&
+           tide_operand_rank(op->src) == tide_operand_rank(op->dst);
+}
+
+static double copied_bytes(const tide_op *op)
+{
+    return (double)op->width * (double)op->height;
+}
+
+/* Of a copy alone. */
+static double copy_us(const tide_machine *m, const tide_op *op)
+{
+    double bytes = copied_bytes(op);
+    return m->copy_us + (takes_sms(m, op)
+                             ? tdi_bytes_us(2 * bytes, m->kernel_gbps)
+                             : tdi_bytes_us(bytes, m->copy_gbps));
+}
+
+void tdi_cost_batch(const tide_machine *machine, const tide_plan *plan,
+                    uint32_t first, tdi_batch *batch)
+{
+    enum { LEAST = 1 << 20 }; /* as the CUDA backend has it */
+    double bytes = 0, sms_us = 0, engines_us = 0;
+    if (first < batch->end)
+        return;
+    *batch = (tdi_batch){.end = first};
+    for (; batch->end < plan->op_count; batch->end++) {
+        const tide_op *op = &plan->ops[batch->end];
+        if (op->kind != TIDE_OP_COPY || op->lane != plan->ops[first].lane)
+            break;
+        bool sms = takes_sms(machine, op);
+        bytes += sms ? copied_bytes(op) : 0;
+        *(sms ? &sms_us : &engines_us) += copy_us(machine, op);
+    }
+    if (bytes < LEAST || machine->copy_engines <= 0 || engines_us <= 0)
+        return;
+    batch->beside = engines_us < sms_us ? engines_us / sms_us : 1;
+    batch->memory = 2 * bytes * batch->beside / engines_us;
+}
+
+/* What runs beside the copies of engines costs the lane nothing, but memory. */
 static void cost_copy(context *c, const tide_op *op)
 {
     const tide_machine *m = c->machine;
-    double bytes = (double)op->width * op->height;
+    double bytes = copied_bytes(op);
     uint32_t from = (uint32_t)tide_operand_rank(op->src);
     int32_t to = tide_operand_rank(op->dst);
-    c->cost->us = m->copy_us + tdi_bytes_us(bytes, m->copy_gbps);
-    if (to == TIDE_ALL_LOCAL) {
-        use_multicast(c, from, bytes);
+    c->cost->us = copy_us(m, op);
+    if (takes_sms(m, op)) {
+        c->cost->us *= 1 - c->batch->beside;
+        use_path(c, from, from, bytes * (1 - c->batch->beside));
         return;
     }
-    /* Copies inside one GPU run on its SMs. */
-    if (!m->cores && from == (uint32_t)to)
-        c->cost->us = m->copy_us + tdi_bytes_us(2 * bytes, m->kernel_gbps);
-    use_path(c, from, (uint32_t)to, bytes);
+    if (c->batch->memory > 0)
+        use(c, c->plan->rank, TDI_MEMORY, c->cost->us * c->batch->memory);
+    if (to == TIDE_ALL_LOCAL)
+        use_multicast(c, from, bytes);
+    else
+        use_path(c, from, (uint32_t)to, bytes);
 }
 
 double tdi_cost_spine(const tide_machine *machine, uint32_t distance)
@@ -181,9 +229,10 @@ static void add_host(context *c)
 }
 
 void tdi_cost_op(const tide_machine *machine, const tide_plan *plan,
-                 uint32_t ranks, const tide_op *op, tdi_cost *cost)
+                 uint32_t ranks, const tide_op *op, const tdi_batch *batch,
+                 tdi_cost *cost)
 {
-    context c = {machine, plan, ranks, cost};
+    context c = {machine, plan, ranks, batch, cost};
     cost->us = 0;
     cost->count = 0;
     if (op->kind == TIDE_OP_COPY)

@@ -23,13 +23,26 @@ typedef struct tdi_cost {
     tdi_use uses[3 * TIDE_MAX_LOCAL + 8];
 } tdi_cost;
 
+/* Copies that follow one another in a lane: the CUDA backend starts them at
+ * once, those inside a GPU on SMs beside the others on copy engines. */
+typedef struct tdi_batch {
+    uint32_t end;  /* the op behind them */
+    double beside; /* the part of those inside a GPU that is hidden */
+    double memory; /* what that takes of it, in bytes a us of the others */
+} tdi_batch;
+
 /* Sets the capacity of every resource of `ranks` simulated ranks. */
 void tdi_cost_limits(const tide_machine *machine, uint32_t ranks,
                      tdi_engine *engine);
-/* The cost of an op of a plan. The ranks of node 0 alone are simulated when
- * `ranks` is fewer than the topology has: others are taken for those. */
+/* Of the batch that the copy `first` begins; as it was, if it is inside. */
+void tdi_cost_batch(const tide_machine *machine, const tide_plan *plan,
+                    uint32_t first, tdi_batch *batch);
+/* The cost of an op of a plan; of a copy, in its batch. The ranks of node 0
+ * alone are simulated when `ranks` is fewer than the topology has: others are
+ * taken for those. */
 void tdi_cost_op(const tide_machine *machine, const tide_plan *plan,
-                 uint32_t ranks, const tide_op *op, tdi_cost *cost);
+                 uint32_t ranks, const tide_op *op, const tdi_batch *batch,
+                 tdi_cost *cost);
 
 /* How many times a put over `distance` nodes is slowed by the spine. */
 double tdi_cost_spine(const tide_machine *machine, uint32_t distance);

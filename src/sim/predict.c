@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/util.h"
 #include "sim/baseline.h"
+#include "sim/world.h"
 #include "topo/topo.h"
 
 #include <stdlib.h>
@@ -36,6 +37,7 @@ typedef struct job {
     tide_plan_options options;
     tide_machine machine;
     tdi_planner *planner;
+    bool beside; /* see tdi_simulate */
 } job;
 
 static tide_status make_plan(const job *j, uint32_t rank, tide_plan **plan)
@@ -61,8 +63,8 @@ static tide_status simulate_plans(const job *j, uint32_t ranks,
         TDI_TRY(make_plan(j, r, &plans[r]));
     tide_plan_get_stats(plans[0], &stats);
     to->buffer_bytes = stats.buffer_bytes;
-    return tide_simulate((const tide_plan *const *)plans, &j->machine, &options,
-                         &to->result);
+    return tdi_simulate((const tide_plan *const *)plans, &j->machine, &options,
+                        j->beside, &to->result);
 }
 
 static tide_status simulate(const job *j, tide_prediction *to)
@@ -193,10 +195,15 @@ tide_status tide_predict(const tide_layout *layout, tide_topology topology,
     job j = {.layout = layout,
              .topology = topology,
              .options = *options,
-             .machine = *machine};
+             .machine = *machine,
+             .beside = variant == TIDE_VARIANT_TIDE};
     *prediction = (tide_prediction){0};
     if (variant == TIDE_VARIANT_PAPER)
         choose_paper(layout, &j.options);
+    /* As the CUDA backend has it, so that its copies are one batch. */
+    if (variant == TIDE_VARIANT_TIDE && machine->cores <= 0 &&
+        !j.options.together)
+        j.options.together = 1;
     TDI_TRY(tide_plan_defaults(layout, topology, &j.options));
     return options->coll == TIDE_ALL_GATHER
                ? predict_gather(&j, variant, prediction)

@@ -128,7 +128,9 @@ static void start_op(tdi_world *w, uint32_t r, tdi_sim_lane *lane,
 {
     tdi_sim_rank *rank = &w->rank[r];
     const tide_op *op = &rank->plan->ops[lane->at];
-    tdi_cost_op(w->machine, rank->plan, w->ranks, op, &w->cost);
+    if (w->beside && op->kind == TIDE_OP_COPY)
+        tdi_cost_batch(w->machine, rank->plan, lane->at, &lane->batch);
+    tdi_cost_op(w->machine, rank->plan, w->ranks, op, &lane->batch, &w->cost);
     rank->engines += takes_engine(w, op);
     lane->since = tdi_engine_now(w->engine);
     tdi_engine_start(w->engine, r * TDI_TASKS + task, w->cost.us, w->cost.uses,
@@ -258,10 +260,10 @@ static tide_status run(tdi_world *w)
     return TIDE_OK;
 }
 
-tide_status tide_simulate(const tide_plan *const *plans,
-                          const tide_machine *machine,
-                          const tide_sim_options *options,
-                          tide_sim_result *result)
+tide_status tdi_simulate(const tide_plan *const *plans,
+                         const tide_machine *machine,
+                         const tide_sim_options *options, bool beside,
+                         tide_sim_result *result)
 {
     static const tide_sim_options none;
     if (!plans || !plans[0] || !machine || !result)
@@ -271,6 +273,7 @@ tide_status tide_simulate(const tide_plan *const *plans,
     if (!w)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory to simulate");
     w->result = result;
+    w->beside = beside;
     tide_status status =
         tdi_world_create(plans, machine, options ? options : &none, w);
     if (!status)
@@ -278,4 +281,12 @@ tide_status tide_simulate(const tide_plan *const *plans,
     tdi_world_free(w);
     free(w);
     return status;
+}
+
+tide_status tide_simulate(const tide_plan *const *plans,
+                          const tide_machine *machine,
+                          const tide_sim_options *options,
+                          tide_sim_result *result)
+{
+    return tdi_simulate(plans, machine, options, true, result);
 }

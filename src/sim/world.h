@@ -16,7 +16,8 @@ typedef struct tdi_sim_lane {
     uint32_t at;   /* next op; TDI_NO_INDEX behind the last */
     uint32_t done; /* newest op that is complete + 1 */
     tdi_state state;
-    double since; /* when it came to its next op; < 0: not yet */
+    double since;    /* when it came to its next op; < 0: not yet */
+    tdi_batch batch; /* the newest */
 } tdi_sim_lane;
 
 /* Puts go on while their lane does: to one peer one after the other, to
@@ -44,11 +45,19 @@ typedef struct tdi_world {
     tide_topology topology;
     tide_coll coll;
     uint32_t ranks; /* simulated: all, or node 0's */
+    bool beside;
     tdi_engine *engine;
     tdi_sim_rank *rank;
     tdi_cost cost; /* of the op at hand */
     tide_sim_result *result;
 } tdi_world;
+
+/* tide_simulate, which has copies inside a GPU `beside` those of its batch on
+ * copy engines, as the CUDA backend has them; baselines do one by one. */
+tide_status tdi_simulate(const tide_plan *const *plans,
+                         const tide_machine *machine,
+                         const tide_sim_options *options, bool beside,
+                         tide_sim_result *result);
 
 tide_status tdi_world_create(const tide_plan *const *plans,
                              const tide_machine *machine,

@@ -130,10 +130,52 @@ static void test_engines(void)
                2 * BYTES / 100e3, 1e-9);
 }
 
+/* Two copies of one lane, of this rank's memory and of its peer's. */
+static double own_and_peer(uint64_t width, tide_lane peer_lane,
+                           const tide_machine *m)
+{
+    tide_op copies[] = {pull_from(0, 0), pull_from(1, 0),
+                        after(TIDE_LANE_LAND, 1), done(TIDE_LANE_LAND)};
+    const tide_op *ops[] = {copies, NULL};
+    uint32_t counts[] = {4, 0};
+    copies[0].width = copies[1].width = width;
+    copies[1].lane = (uint8_t)peer_lane;
+    return run_by_hand((tide_topology){1, 2}, ops, counts, m);
+}
+
+/* What a batch copies inside a GPU is hidden behind its other copies, if it is
+ * not short; only what takes longer shows, and the memory that it takes. */
+static void test_beside(void)
+{
+    enum { SHORT = 1000000, LONG = 2000000 };
+    tide_machine m = bare_machine();
+    m.copy_engines = 2;
+    m.kernel_gbps = 400; /* 200 GB/s there, 100 between GPUs */
+    double us = LONG / 100e3;
+    CHECK_NEAR(own_and_peer(SHORT, TIDE_LANE_LAND, &m), 15, 1e-9);
+    CHECK_NEAR(own_and_peer(LONG, TIDE_LANE_LAND, &m), us, 1e-9);
+    /* Another lane, so another batch: at the same time, too. */
+    CHECK_NEAR(own_and_peer(LONG, TIDE_LANE_COPY, &m), us, 1e-9);
+    m.kernel_gbps = 100;
+    CHECK_NEAR(own_and_peer(LONG, TIDE_LANE_LAND, &m), 2 * us, 1e-9);
+    /* The rank reads and writes its own, and writes what it brings. */
+    m.kernel_gbps = 400;
+    m.memory_gbps = 150;
+    CHECK_NEAR(own_and_peer(LONG, TIDE_LANE_LAND, &m), 2 * us, 1e-9);
+    /* No engines that could work beside the SMs; and a host. */
+    m.memory_gbps = 0;
+    m.copy_engines = 0;
+    CHECK_NEAR(own_and_peer(LONG, TIDE_LANE_LAND, &m), 1.5 * us, 1e-9);
+    m.copy_engines = 2;
+    m.cores = 2;
+    CHECK_NEAR(own_and_peer(LONG, TIDE_LANE_LAND, &m), 2 * us, 1e-9);
+}
+
 int main(void)
 {
     test_puts();
     test_crowds();
     test_engines();
+    test_beside();
     return 0;
 }

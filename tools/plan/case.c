@@ -32,6 +32,7 @@ static void choose_options(const tdi_plan_args *args,
     *to = args->options;
     to->push = args->multicast < 0 ? multicast : args->multicast;
     to->switch_reduce = to->push;
+    to->together = machine && machine->cores <= 0;
     to->staged =
         args->staged < 0 ? !machine || machine->staged > 0 : args->staged;
     if (machine && !to->block_bytes)
