@@ -1,9 +1,15 @@
-"""The measurements of bench/ that say why they cannot run here."""
+"""The measurements of bench/ that need no GPU, or say that they do."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tide._fsdp.internals import param_group
 
 BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
 
@@ -17,4 +23,65 @@ def test_symm_mem_needs_a_gpu():
         timeout=60,
     )
     assert done.returncode == 1 and not done.stdout
-    assert done.stderr == "symm_mem needs a GPU: its memory is NCCL's\n"
+    text = "symm_mem needs a GPU: its memory is NCCL's\n"
+    assert done.stderr.endswith(text)
+
+
+class Clock:
+    """Seconds, which pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def let_pass(self, seconds: float) -> float:
+        self.now += seconds
+        return seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def times(monkeypatch, clock):
+    """bench/fsdp_times.py. FSDP2's functions only let the clock pass."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    module = importlib.import_module("fsdp_times")
+    monkeypatch.setattr(module, "time", clock)
+    for name in module.TIMED:
+        monkeypatch.setattr(param_group, name, clock.let_pass)
+    group = param_group.FSDPParamGroup
+    for name in module.HOOKS:
+        monkeypatch.setattr(group, name, lambda self, s: clock.let_pass(s))
+    return module
+
+
+def test_host_time_is_of_a_call(times, clock):
+    host = times.HostTime()
+    first, second, *_rest = times.TIMED
+    assert getattr(param_group, first)(seconds=2e-6) == 2e-6
+    getattr(param_group, first)(4e-6)
+    clock.let_pass(1.0)  # between calls
+    assert (host.calls[first], host.calls[second]) == (2, 0)
+    assert host.microseconds()[first] == 3.0
+    assert host.microseconds()[second] == 0.0
+    host.reset()
+    getattr(param_group, second)(5e-6)
+    assert (host.calls[first], host.calls[second]) == (0, 1)
+    assert host.microseconds()[second] == 5.0
+
+
+def test_exposed_time_is_of_a_step(times, clock):
+    exposed = times.Exposed(torch.device("cpu"))
+    hooks = [getattr(param_group.FSDPParamGroup, name) for name in times.HOOKS]
+    for on, seconds in ((True, 1), (True, 9), (False, 100), (True, 2)):
+        exposed.on = on
+        for hook in hooks:
+            assert hook(SimpleNamespace(), seconds) == seconds
+            clock.let_pass(50)  # the model computes
+        exposed.end_step()
+    assert exposed.milliseconds() == pytest.approx(2e3 * len(hooks))

@@ -393,6 +393,28 @@ def test_iteration_that_failed(pools, mode):
     pools(2).run(run_reset, mode)
 
 
+def run_spoiled_results():
+    """What FSDP2 gets is its own: tide does not look at it again."""
+    model = shard(Sum(6, 3, value=2.0))
+    tide.fsdp.enable(model)
+    group = group_of(model)
+    for _ in range(3):
+        handle = model.unshard(async_op=True)
+        sizes = group._all_gather_result.all_gather_input_split_sizes
+        assert sizes == [9]
+        sizes.clear()
+        handle.wait()
+        assert torch.equal(model.weight, torch.full((6, 3), 2.0))
+        model.reshard()
+    calls = tide.fsdp.report(model).groups[0].all_gather
+    tide.fsdp.disable(model)
+    return calls.calls, calls.stock_calls
+
+
+def test_results_are_fsdp2s_own(pools):
+    assert pools(2).run(run_spoiled_results) == [(3, 0)] * 2
+
+
 def run_inference(mode):
     """The first forward ever is in inference mode; training still works."""
     model = shard(Sum(5, 3, value=1.0))

@@ -32,5 +32,20 @@ def test_calls_are_handed_over_by_name(dispatch, args, kwargs, third):
 
 def test_other_calls_go_as_they_came(dispatch):
     assert dispatch("theirs", second=2) == ("stock", "theirs", 2, "default")
-    with pytest.raises(TypeError):
-        dispatch("theirs")
+
+
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [
+        (("ours",), {}),
+        ((), {"second": 2}),
+        (("ours", 2, 3, 4), {}),
+        (("ours", 2), {"second": 2}),
+        (("ours", 2), {"fourth": 4}),
+        (("ours",), {"fourth": 4}),
+        (("ours", 2, 3, 4), {"first": "ours"}),
+    ],
+)
+def test_calls_that_do_not_fit_are_stocks_error(dispatch, args, kwargs):
+    with pytest.raises(TypeError, match=r"^stock\(\) "):
+        dispatch(*args, **kwargs)

@@ -1,15 +1,18 @@
 """The order that tide gives a GPU's streams, on a stand-in without a GPU."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import standin
 import tide.comm
 import tide.fsdp
 import torch
+import torch.distributed as dist
 from tide._fsdp.gates import Gates, Ranges
 from tide._fsdp.internals import find_groups
-from tide._fsdp.landing import Landing
+from tide._fsdp.landing import Landing, storage_of
+from tide._fsdp.reduce import ReduceCall
 from tide._fsdp.reserve import Reserve
 from training import (
     Case,
@@ -186,6 +189,88 @@ def test_copies_of_gradients_follow_them():
         assert copy.data_ptr() != grad.data_ptr() or not grad.numel()
         landing.unstage(staged, device.reduces.record_event())
         assert not staged and copy.untyped_storage().nbytes() == 0
+
+
+def test_copies_in_use_are_left_alone():
+    """Their memory may be of an arena that is no longer the group's."""
+    device, other, param = standin.StandIn(), standin.Pool(), object()
+    group = SimpleNamespace(_to_sharded=None, _to_sharded_post_forward=None)
+    landing = Landing(device, group)
+    landing.move(SimpleNamespace(pool=device.pool), True)
+    (first,) = landing.stage([param], [torch.ones(3, 4)])
+    landing.move(SimpleNamespace(pool=other), True)
+    (second,) = landing.stage([param], [torch.zeros(3, 4)])
+    assert other.entered == 1 and first.data_ptr() != second.data_ptr()
+    assert torch.equal(first, torch.ones(3, 4))
+
+
+class Unplanned(Exception):
+    pass
+
+
+# Where a backward fails, and in which calls: with gradients staged, or while
+# they are.
+FAILURES = {
+    "staging": (
+        standin.StandIn,
+        "enter",
+        lambda device, spans, stream: stream is standin.Handle.compute,
+    ),
+    "output": (ReduceCall, "allocate", lambda call, *_: call.staged),
+    "collective": (ReduceCall, "_start", lambda *_: True),
+    "second_part": (
+        ReduceCall,
+        "_start",
+        lambda call, group, grads, out, output, *_: out != output.data_ptr(),
+    ),
+}
+
+
+def fail_at(place):
+    owner, name, here = FAILURES[place]
+    whole = getattr(owner, name)
+
+    def failing(*args):
+        if here(*args):
+            dist.barrier()  # each rank fails by itself
+            raise Unplanned
+        return whole(*args)
+
+    return mock.patch.object(owner, name, failing)
+
+
+def fail_in_backward(place):
+    """No copy keeps its memory, and the next one is where it should be."""
+    tide.comm.close_all()
+    case = CASES["plain"]
+    model = make_model(case)
+    tide.fsdp.enable(model, "slot_reuse")
+    device = standin.install(model, 1024)
+    model._get_fsdp_state()._lazy_init()
+    standin.replace_streams(model, device)
+    optimizer = torch.optim.SGD(model.parameters())
+    with fail_at(place), pytest.raises(Unplanned):
+        run_step(model, case, 0, optimizer)
+    groups = [group for _name, group in find_groups(model)]
+    (group,) = [g for g in groups if g._tide_home._copies]
+    home, params = group._tide_home, group.fsdp_params
+    copies = [home._copies[id(param)] for param in params]
+    left = [copy.untyped_storage() for copy in copies]
+    assert not any(s.nbytes() for s in (*left, *map(storage_of, params)))
+    pool = standin.Pool()
+    home.move(SimpleNamespace(pool=pool), True)
+    grads = [torch.rand(copy.shape).to(copy.dtype) for copy in copies]
+    staged = home.stage(params, grads)
+    assert pool.entered == 1 and not device.races
+    for copy, grad in zip(staged, grads, strict=True):
+        assert torch.equal(copy, grad)
+    home.unstage(staged)
+    tide.comm.close_all()
+
+
+@pytest.mark.parametrize("place", FAILURES)
+def test_failures_leave_no_copies(pools, place):
+    pools(2).run(fail_in_backward, place)
 
 
 # --- Gates ------------------------------------------------------------------

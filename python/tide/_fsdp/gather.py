@@ -106,7 +106,6 @@ class GatherPlan:
             "all_gather_output": empty,
             "param_all_gather_input_dtypes": [[dtype] for dtype in dtypes],
             "param_all_gather_input_numels": [[numel] for numel in numels],
-            "all_gather_input_split_sizes": numels,
         }
         return cls(
             group,
@@ -303,6 +302,7 @@ def _landed(state: GroupState, request: Any, call: dict) -> Any:
 
 def _make_result(state, request, plan: GatherPlan, call: dict) -> TideResult:
     changing = {
+        "all_gather_input_split_sizes": list(plan.numels),
         "all_gather_event": _landed(state, request, call),
         "all_gather_work": request if call["async_op"] else None,
     }

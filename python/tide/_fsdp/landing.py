@@ -109,15 +109,18 @@ class Landing:
     def stage(
         self, params: list, grads: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Copies of the gradients in memory that parameters have left."""
-        device = self.device
-        with self._pool.using(), device.on(device.home):
-            staged = [
-                self._open_copy(param, grad)
-                for param, grad in zip(params, grads, strict=True)
-            ]
-        device.enter([span_of(copy) for copy in staged], device.current())
-        torch._foreach_copy_(staged, grads)
+        """Copies of the gradients in memory that parameters have left. The
+        caller gives it back, with unstage, whatever happens."""
+        device, staged = self.device, []
+        try:
+            with self._pool.using(), device.on(device.home):
+                for param, grad in zip(params, grads, strict=True):
+                    staged.append(self._open_copy(param, grad))
+            device.enter([span_of(copy) for copy in staged], device.current())
+            torch._foreach_copy_(staged, grads)
+        except BaseException:
+            self.unstage(staged)
+            raise
         return staged
 
     def _open_copy(self, param: Any, grad: torch.Tensor) -> torch.Tensor:
@@ -125,7 +128,7 @@ class Landing:
         which torch.empty does not promise. There is one for each parameter;
         only its memory comes and goes."""
         copy = self._copies.get(id(param))
-        if copy is None or copy.dtype != grad.dtype or copy.shape != grad.shape:
+        if copy is None or not _can_hold(copy, grad):
             storage = torch.UntypedStorage(grad.nbytes, device=grad.device)
             copy = torch.empty(0, dtype=grad.dtype, device=grad.device)
             self._copies[id(param)] = copy.set_(
@@ -135,13 +138,24 @@ class Landing:
             copy.untyped_storage().resize_(grad.nbytes)
         return copy
 
-    def unstage(self, staged: list[torch.Tensor], event: Any) -> None:
-        """Gives the copies' memory back; peers read it until the event."""
+    def unstage(self, staged: list[torch.Tensor], event: Any = None) -> None:
+        """Gives the copies' memory back; peers read it until the event, or
+        nobody after what the current stream holds now."""
         spans = [span_of(copy) for copy in staged]
         for copy in staged:
             copy.untyped_storage().resize_(0)
         staged.clear()
         self.device.vacate(spans, event)
+
+
+def _can_hold(copy: torch.Tensor, grad: torch.Tensor) -> bool:
+    """Whether it is like the gradient, and without memory: what it has may be
+    of a pool that is no longer this one."""
+    return (
+        copy.dtype == grad.dtype
+        and copy.shape == grad.shape
+        and copy.untyped_storage().nbytes() == 0
+    )
 
 
 def storage_of(param: Any) -> Any:

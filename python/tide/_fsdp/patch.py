@@ -1,7 +1,8 @@
 """The four module-level names through which FSDP2 reaches tide.
 
 Each is replaced by a dispatcher that calls the original with the same
-arguments, unless it sees a comm, a result or a ticket of tide's. They are
+arguments, unless it sees a comm, a result or a ticket of tide's. A call that
+does not fit goes to the original as well, which says what is wrong. They are
 installed with the first group that is enabled and restored with the last.
 """
 
@@ -96,6 +97,7 @@ def _is_ours(function) -> bool:
 def _dispatcher(name: str, stock: Callable) -> Callable:
     parameters = inspect.signature(stock).parameters.values()
     names = [parameter.name for parameter in parameters]
+    known = frozenset(names)
     defaults = {
         parameter.name: parameter.default
         for parameter in parameters
@@ -105,8 +107,12 @@ def _dispatcher(name: str, stock: Callable) -> Callable:
 
     @functools.wraps(stock)
     def dispatch(*args, **kwargs):
-        call = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-        if not is_ours(call):
+        given = dict(zip(names, args, strict=False), **kwargs)
+        call = {**defaults, **given}
+        fits = (  # each argument has a parameter, and each parameter a value
+            len(given) == len(args) + len(kwargs) and call.keys() == known
+        )
+        if not fits or not is_ours(call):
             return stock(*args, **kwargs)
         return handler(stock, call)
 

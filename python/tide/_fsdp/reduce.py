@@ -209,6 +209,14 @@ class ReduceCall:
                 for grad in self.keep:
                     grad.fill_(torch.nan)
 
+    def give_back(self, stream: Any) -> None:
+        """After an error: the copies in the slot that no collective has let
+        go. The reduce-scatter stream may read some of them already."""
+        device = self.state.device
+        if self.staged and device.queued:
+            device.order(stream, device.current())
+            self.state.home.unstage(self.staged, stream.record_event())
+
     def release(self, result: tuple) -> tuple:
         """FSDP2 lets the compute stream wait for the second item, the event
         of the reduce-scatter, before it lets the gradients go. Copies in the
@@ -240,6 +248,7 @@ def reduce(stock, call: dict):
             return ours.release(stock(**call))
         finally:
             comm.end_call()
+            ours.give_back(call["reduce_scatter_stream"])
 
 
 def copy_in(stock, call: dict) -> None:

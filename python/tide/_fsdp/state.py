@@ -13,6 +13,9 @@ from tide._fsdp import device, wire
 
 log = logging.getLogger("tide")
 
+# Kept of one group: each set of parameters that had gradients has one.
+MOST_PLANS = 256
+
 
 @dataclass
 class Path:
@@ -57,7 +60,8 @@ class GroupState:
         self.gather = Path()
         self.reduce = Path()
         self.setup_seconds = 0.0
-        self.plans: dict[tuple, Any] = {}
+        self.plans: dict[tuple, Any] = {}  # may be dropped
+        self.native_groups: dict[tuple[wire.Param, ...], Any] = {}
         self.inputs_checked = False
         self.unwrap: Any = None  # undoes what was put around group's hooks
 
@@ -73,17 +77,26 @@ class GroupState:
         return getattr(self.group, "_tide_home", None)
 
     def plan(self, key: tuple, make: Callable[[], Any]) -> Any:
-        """What has been made for this key, or is made now."""
+        """What has been made for this key, or is made now. Keys may name
+        parameters; what is dear is kept by their shapes, in native_groups."""
         found = self.plans.get(key)
         if found is None:
             started = time.perf_counter()
-            found = self.plans[key] = make()
+            found = make()
+            if len(self.plans) >= MOST_PLANS:
+                self.plans.clear()
+            self.plans[key] = found
             self.setup_seconds += time.perf_counter() - started
         return found
 
     def native_group(self, params: tuple[wire.Param, ...]) -> Any:
-        """The communicator's group of such parameters."""
-        return self.comm.native.group(params, self.name)
+        """The communicator's group of such parameters: one of these shapes
+        and dtypes, whichever parameters they are of."""
+        found = self.native_groups.get(params)
+        if found is None:
+            found = self.comm.native.group(params, self.name)
+            self.native_groups[params] = found
+        return found
 
     def is_served(self, group: dist.ProcessGroup | None) -> bool:
         """Whether the ranks of a process group are the communicator's."""
