@@ -10,6 +10,8 @@ medians of the slowest rank are printed, and written as JSON.
 """
 
 import argparse
+import datetime
+import faulthandler
 import json
 import os
 import statistics
@@ -21,7 +23,28 @@ from tide import _tide
 
 M, N, K = 1536, 2816, 8192  # 132 tiles of 128 x 256: one wave on 132 SMs
 ROWS = 8192
+WATCHDOG_S = 300
 GEMM_MS = 0.13  # about, to know how many collectives outlast how many GEMMs
+
+
+def start(watchdog_s: int) -> None:
+    """This rank's GPU, and the group to meet in. After so many seconds the
+    process ends."""
+    faulthandler.dump_traceback_later(watchdog_s, exit=True)
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
+
+
+def use_stream(stream: torch.cuda.Stream):
+    """CuPy's kernels in a `with` of it go to this stream."""
+    import cupy  # those who have no kernels of their own do without
+
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        try:
+            return cupy.cuda.Stream.from_external(stream)
+        except (AttributeError, NotImplementedError, TypeError, ValueError):
+            pass  # a torch whose streams have no __cuda_stream__
+    return cupy.cuda.ExternalStream(stream.cuda_stream)
 
 
 def gather(data: bytes) -> list[bytes]:
@@ -152,8 +175,7 @@ def main() -> None:
     parser.add_argument("--gemms", type=int, default=200)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("gloo")
+    start(WATCHDOG_S)
     tide, nccl = Tide(arguments.bytes), Nccl(arguments.bytes)
     rows = [measure("alone", arguments.gemms)]
     for name, kind in (("tide", tide), ("nccl", nccl)):

@@ -65,7 +65,7 @@ tables() {
 rails() {
     local ranks=4
     [ "$gpus" -gt 4 ] && ranks=$gpus
-    perf 20 120 --op ag,rs --ranks $ranks --local 2 --bytes 1M,32M --iters 20 \
+    perf 24 120 --op ag,rs --ranks $ranks --local 2 --bytes 1M,32M --iters 20 \
         --baseline nccl,flat --json "$out/rails.json"
 }
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 MEMORY = ("peak_allocated", "peak_reserved", "held", "gpu_used")  # MiB
-COLUMNS = ("mode", "step ms", "host ms", "arena MiB", *MEMORY)
+COLUMNS = ("mode", "step ms", "exposed ms", "host ms", "arena MiB", *MEMORY)
 
 
 def read_part(folder: Path, line: str) -> tuple[str, dict]:
@@ -34,6 +34,7 @@ def step_row(result: dict) -> tuple[str, ...]:
     return (
         result["mode"],
         f"{result['step_ms']:.1f}",
+        f"{result['exposed_ms']:.1f}",
         f"{result['host_ms_per_step']:.1f}",
         f"{comm.get('arena_bytes', 0) / 2**20:.0f}",
         *memory,

@@ -13,8 +13,6 @@ itself, and a watchdog ends the process.
 """
 
 import argparse
-import datetime
-import faulthandler
 import json
 import os
 import time
@@ -22,7 +20,7 @@ import time
 import cupy
 import torch
 import torch.distributed as dist
-from gemm_beside import Nccl, Tide
+from gemm_beside import Nccl, Tide, start, use_stream
 
 # Two blocks of 1024 threads fill an SM. held[block] is 1 while it is there.
 HOLD = r"""
@@ -89,7 +87,7 @@ class Holder:
     def __enter__(self) -> "Holder":
         self.seen[:] = 0
         flags = self.flags.data_ptr()
-        with cupy.cuda.ExternalStream(self.stream.cuda_stream):
+        with use_stream(self.stream):
             self.kernel(
                 (self.blocks,),
                 (1024,),
@@ -235,10 +233,8 @@ def main() -> None:
     parser.add_argument("--nccl", action="store_true")
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True)
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    start(WATCHDOG_S)
     cupy.cuda.Device(torch.cuda.current_device()).use()
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
     holder = Holder()
     rows = []
     for kind in (TideGather, NcclGather) if arguments.nccl else (TideGather,):

@@ -2,8 +2,8 @@
 # What only several GPUs of one host can show, in under ten minutes: conformance
 # with one rank a GPU, whether an all-gather needs SMs, how many SMs collectives
 # take, what they cost a GEMM beside them, the tables against NCCL, and FSDP2
-# on blocks of the shape of Llama 3.1 8B. On one GPU it runs in full with ranks
-# that share it.
+# on blocks of the shape of Llama 3.1 8B. Two ranks share a GPU that is alone;
+# held, sms and FSDP2 on symmetric memory mean nothing there and are skipped.
 #
 #   bench/multi_gpu.sh FOLDER [PART...]     parts: see the end of this file
 #
@@ -26,6 +26,13 @@ torch() { # SECONDS LINES SCRIPT...
         torch.distributed.run --nproc-per-node "$ranks" "$@"
 }
 
+# Does each rank have a GPU? If not, says that NAME is skipped.
+has_gpus() { # NAME
+    [ "$gpus" -gt 1 ] && return 0
+    echo "== $1 skipped: it means nothing on one GPU" | tee -a "$log"
+    return 1
+}
+
 conform() {
     local local_size
     for local_size in "$ranks" 1; do
@@ -38,12 +45,14 @@ conform() {
 
 # With copies within a GPU by tide's kernel, and by the driver.
 held() {
+    has_gpus held || return 0
     torch 60 12 bench/held_sms.py --nccl --json "$out/held.json"
     TIDE_LOCAL_COPIES=0 torch 60 12 bench/held_sms.py \
         --json "$out/held-driver.json"
 }
 
 sms() {
+    has_gpus sms || return 0
     torch 60 12 bench/sm_ids.py --json "$out/sm_ids.json"
 }
 
@@ -62,6 +71,7 @@ tables() {
 fsdp() {
     local mode
     for mode in stock symm_mem in_place slot_reuse; do
+        [ $mode != symm_mem ] || has_gpus "fsdp $mode" || continue
         MODEL=llama3.1-8b LAYERS=${LAYERS:-8} torch 90 1 bench/fsdp_step.py \
             $mode "$out/step-$mode.json"
     done

@@ -12,17 +12,14 @@ ends within a minute: blocks end by the clock, and a watchdog ends the process.
 """
 
 import argparse
-import datetime
-import faulthandler
 import json
-import os
 import threading
 
 import cupy
 import numpy
 import torch
 import torch.distributed as dist
-from gemm_beside import Nccl, Tide
+from gemm_beside import Nccl, Tide, start, use_stream
 
 CODE = r"""
 __device__ unsigned long long read_timer()
@@ -76,7 +73,7 @@ class Probe:
         self.stream = torch.cuda.Stream()
 
     def launch_all(self) -> None:
-        with cupy.cuda.ExternalStream(self.stream.cuda_stream):
+        with use_stream(self.stream):
             for records in self.records:
                 self.kernel(
                     (self.sms,),
@@ -87,7 +84,7 @@ class Probe:
 
     def stamp(self, index: int, stream: torch.cuda.Stream) -> None:
         """Notes when the stream gets there."""
-        with cupy.cuda.ExternalStream(stream.cuda_stream):
+        with use_stream(stream):
             to = cupy.uint64(self.stamps.data_ptr() + 8 * index)
             self.stamp_kernel((1,), (1,), (to,))
 
@@ -114,15 +111,15 @@ def count_taken(records: numpy.ndarray, first: int, last: int) -> dict:
 
 def time_calls(queue, calls: int, stream: torch.cuda.Stream) -> float:
     """Milliseconds of one."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     dist.barrier()
-    start.record(stream)
+    first.record(stream)
     for _ in range(calls):
         queue(stream)
-    end.record(stream)
-    end.synchronize()
-    return start.elapsed_time(end) / calls
+    last.record(stream)
+    last.synchronize()
+    return first.elapsed_time(last) / calls
 
 
 def gather(value) -> list:
@@ -192,10 +189,8 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=400)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True)
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    start(WATCHDOG_S)
     cupy.cuda.Device(torch.cuda.current_device()).use()
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
     tide, nccl = Tide(arguments.bytes), Nccl(arguments.bytes)
     probe = Probe(arguments.launches)
     probe.launch_all()  # loads it

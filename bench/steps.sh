@@ -27,7 +27,7 @@ step() {
     timeout -k 5 "$limit" "$@" >"$out/.step" 2>&1
     code=$?
     cat "$out/.step" >>"$log"
-    grep -v '^# \(tide-perf\|group\|ranks\)' "$out/.step" | tail -n "$lines"
+    grep -v '^# \(tide-perf\|ranks\)' "$out/.step" | tail -n "$lines"
     rm -f "$out/.step"
     [ $code = 0 ] && return 0
     echo "FAILED with code $code" | tee -a "$log"

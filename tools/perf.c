@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
-#include "perf/agree.h"
+#include "exec/meet.h"
 #include "perf/args.h"
 #include "perf/session.h"
 
@@ -19,6 +19,7 @@
 static tide_status measure_groups(const tdi_session *s, const tdi_rank *rank)
 {
     const tdi_bench *bench = &s->args->bench;
+    TDI_TRY(tdi_bench_grow(bench, rank, s->groups, s->group_count));
     for (uint32_t i = 0; i < s->group_count; i++) {
         tdi_row rows[TDI_BENCH_VARIANTS] = {{0}};
         if (s->args->soak)
@@ -42,8 +43,27 @@ static tide_status measure(const tdi_session *s, tdi_rank *rank)
     return measure_groups(s, rank);
 }
 
-/* NCCL's baselines come first: hardware queues go to streams in turn, and the
- * ranks' own streams, which wait for each other, are to have different ones. */
+static bool is_usage(tide_status status)
+{
+    return status == TIDE_ERR_INVALID || status == TIDE_ERR_UNSUPPORTED;
+}
+
+/* What a baseline lacks is a fault: the command line was right. */
+static tide_status open_baselines(const tdi_session *s, tdi_rank *rank)
+{
+    if (!s->args->nccl_ways)
+        return TIDE_OK;
+    tide_status status =
+        tdi_nccl_open(rank->device, rank->boot, s->args->nccl_ways,
+                      s->flat_bytes, &rank->nccl);
+    return is_usage(status) ? TIDE_ERR_SYSTEM : status;
+}
+
+/*
+ * Ranks agree on each step, so that none waits for one that has failed. NCCL's
+ * baselines come first: hardware queues go to streams in turn, and the ranks'
+ * own streams, which wait for each other, are to have different ones.
+ */
 static tide_status open_rank(const tdi_session *s, tdi_rank *rank,
                              const tdi_place *place)
 {
@@ -51,14 +71,10 @@ static tide_status open_rank(const tdi_session *s, tdi_rank *rank,
     tide_comm_config config = {.backend = s->args->backend,
                                .local_size = s->args->local,
                                .arena_bytes = s->arena_bytes};
-    TDI_TRY(device->kind->open(device, place));
-    if (s->args->nccl_ways) {
-        TDI_TRY(tdi_nccl_open(device, rank->boot, s->args->nccl_ways,
-                              s->flat_bytes, &rank->nccl));
-        TDI_TRY(tdi_barrier(rank->boot));
-    }
+    TDI_TRY(tdi_meet_agree(rank->boot, device->kind->open(device, place)));
+    TDI_TRY(open_baselines(s, rank));
     if (device->kind->queued)
-        TDI_TRY(device->kind->open_stream(device));
+        TDI_TRY(tdi_meet_agree(rank->boot, device->kind->open_stream(device)));
     return tide_comm_create(rank->boot, &config, &rank->comm);
 }
 
@@ -77,11 +93,6 @@ static tide_status work(const tdi_session *s, tdi_rank *rank, bool *opened)
 static bool runs_threads(const tdi_perf_args *args)
 {
     return args->device->queued && !args->processes && !args->is_started;
-}
-
-static bool is_usage(tide_status status)
-{
-    return status == TIDE_ERR_INVALID || status == TIDE_ERR_UNSUPPORTED;
 }
 
 /*

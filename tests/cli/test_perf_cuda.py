@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,53 @@ def test_lists(tmp_path):
         ("uneven", 8, len(expected)),
         ("empty", 7, len(expected)),
     ]
+
+
+def test_growing_lists(tmp_path):
+    """Scratch of two collectives that grow in turn fits the arena, which has
+    little to spare beside such a scratch."""
+    path, file = tmp_path / "out.json", tmp_path / "wide.txt"
+    file.write_text("64x294912 f64\n")
+    words = ["--op", "ag,rs", "--ranks", 2, "--local", 1, "--warmup", 0]
+    words += ["--group", f"{file},{file}", "--scale", "1.032,1", "--iters", 1]
+    run = perf(*words, "--mode", "in-place", "--json", path)
+    rows = rows_of(path, run)
+    assert [row["variant"] for row in rows] == 2 * ["tide", "tide-in-place"]
+    assert rows[0]["bytes"] < rows[2]["bytes"]
+    assert all(row["wrong"] == 0 for row in rows)
+
+
+def test_failed_row_of_tide(tmp_path):
+    """There is no room for push's storages: not a matter of a baseline."""
+    path = tmp_path / "out.json"
+    words = ["--op", "ag", "--mode", "pull,push", "--bytes", "8M"]
+    words += ["--ranks", 2, "--json", path]
+    run = quick(*words, TIDE_ARENA_MIB="24")
+    assert run.returncode == 1
+    assert "tide-perf: tide-push: the arena of 24 MiB has no room" in run.stderr
+    assert run.stdout.splitlines()[-1] == "# FAILED"
+    data = json.loads(path.read_text())
+    assert data["ok"] is False
+    assert [row["fate"] for row in data["rows"]] == ["done", "failed"]
+
+
+@pytest.mark.parametrize(
+    "faults, code, part",
+    [
+        ({"TIDE_NCCL_LIBRARY": "/nowhere"}, 1, "libnccl.so.2 is not found"),
+        ({"FAKE_FAULT": "alloc_fails", "FAKE_FAULT_RANK": "1"}, 1, "rank 1: "),
+        ({"FAKE_FAULT": "no_device"}, 2, "no GPU"),
+    ],
+)
+def test_ranks_that_cannot_open(faults, code, part):
+    """All of them end at once, for the reason of the one that failed."""
+    started = time.monotonic()
+    run = quick("--op", "ag", "--bytes", "64K", "--baseline", "nccl", **faults)
+    assert time.monotonic() - started < 15  # before the deadline
+    assert run.returncode == code
+    (line,) = run.stderr.splitlines()
+    assert part in line
+    assert run.stdout == ("# FAILED\n" if code == 1 else "")
 
 
 SHIM = """

@@ -72,5 +72,7 @@ tide_status tdi_agree(const tide_bootstrap *boot, tide_status status,
         if (weigh(&all[rank]) > weigh(verdict))
             *verdict = all[rank];
     free(all);
+    if (met && status) /* my own fault is the better reason */
+        return tdi_fail(status, "%s", mine.why);
     return met;
 }

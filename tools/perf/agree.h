@@ -20,7 +20,8 @@ tide_status tdi_barrier(const tide_bootstrap *boot);
 tide_status tdi_line_up(const tide_bootstrap *boot);
 
 /* Collective: `status` is how this rank fared, with tide_last_error; `verdict`
- * becomes the same on all ranks. Errors: TIDE_ERR_PEER, TIDE_ERR_MEMORY. */
+ * becomes the same on all ranks. Errors: TIDE_ERR_MEMORY, TIDE_ERR_PEER, or
+ * instead of that one `status` if it is an error. */
 tide_status tdi_agree(const tide_bootstrap *boot, tide_status status,
                       tdi_verdict *verdict);
 

@@ -136,7 +136,8 @@ static tdi_action parse_op(const char *text, tdi_perf_args *args)
         if (add_op(words[i], args))
             return TDI_USAGE;
     return count ? TDI_RUN
-                 : tdi_args_refuse("--op %s: neither ag nor rs", text);
+                 : tdi_args_refuse("--op %s: not up to %u names", text,
+                                   TDI_PERF_CASES);
 }
 
 static tdi_action parse_groups(const char *text, tdi_perf_args *args)

@@ -324,6 +324,18 @@ static tide_status measure(run *r, tdi_row *rows)
     return TIDE_OK;
 }
 
+/* Nothing is freed that is in use; and freeing device memory waits for the
+ * device, which may wait for what a peer has not queued yet. */
+static tide_status free_state(const tdi_bench_part *part, const tdi_rank *rank,
+                              void *state, tide_status status)
+{
+    tide_status settled = state ? tdi_bench_settle(rank) : TIDE_OK;
+    if (!status)
+        status = settled ? settled : tdi_barrier(rank->boot);
+    part->op->free(state);
+    return status;
+}
+
 static tide_status run_part(const tdi_bench *bench, const tdi_bench_part *part,
                             const tdi_rank *rank, const tdi_params *params,
                             tdi_row *rows)
@@ -337,15 +349,9 @@ static tide_status run_part(const tdi_bench *bench, const tdi_bench_part *part,
         status = tdi_fail(TIDE_ERR_MEMORY, "no memory for the times");
     if (!status)
         status = measure(&r, rows);
-    /* Nothing is freed that is in use; and freeing device memory waits for the
-     * device, which may wait for what a peer has not queued yet. */
-    tide_status settled = r.state ? tdi_bench_settle(rank) : TIDE_OK;
-    if (!status)
-        status = settled ? settled : tdi_barrier(rank->boot);
     free(r.hosts);
     free(r.times);
-    part->op->free(r.state);
-    return status;
+    return free_state(part, rank, r.state, status);
 }
 
 tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
@@ -356,5 +362,65 @@ tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
         TDI_TRY(run_part(bench, part, rank, &on->params[p], rows));
         rows += part->variant_count;
     }
+    return TIDE_OK;
+}
+
+/* --- Scratch -------------------------------------------------------------- */
+
+static tide_status count_scratch(const tdi_bench_part *part,
+                                 const tdi_rank *rank, const tdi_params *params,
+                                 uint64_t *bytes)
+{
+    tide_group *group;
+    const tide_plan *plan;
+    tide_plan_stats stats;
+    TDI_TRY(tide_group_create(rank->comm, params->params, params->count,
+                              "scratch", &group));
+    tide_status status =
+        tide_group_plan(group, part->op->coll, TIDE_BF16, TIDE_F32, &plan);
+    if (!status) {
+        tide_plan_get_stats(plan, &stats);
+        *bytes = stats.buffer_bytes;
+    }
+    tide_group_free(group);
+    return status;
+}
+
+/* What the tensors hold does not matter. */
+static tide_status run_once(const tdi_bench_part *part, const tdi_rank *rank,
+                            const tdi_params *params)
+{
+    void *state = NULL;
+    tide_status status = part->op->create(rank, params, &state);
+    if (!status)
+        status = part->op->variants[0].run(state);
+    return free_state(part, rank, state, status);
+}
+
+static tide_status grow_part(const tdi_bench *bench, uint32_t p,
+                             const tdi_rank *rank, const tdi_case *cases,
+                             uint32_t count)
+{
+    const tdi_bench_part *part = &bench->parts[p];
+    uint64_t most = 0, bytes = 0;
+    const tdi_params *largest = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        TDI_TRY(count_scratch(part, rank, &cases[i].params[p], &bytes));
+        if (bytes > most) {
+            most = bytes;
+            largest = &cases[i].params[p];
+        }
+    }
+    return largest ? run_once(part, rank, largest) : TIDE_OK;
+}
+
+tide_status tdi_bench_grow(const tdi_bench *bench, const tdi_rank *rank,
+                           const tdi_case *cases, uint32_t count)
+{
+    /* One scratch that grows alone leaves no hole. */
+    if (!rank->device->kind->queued || count < 2 || bench->part_count < 2)
+        return TIDE_OK;
+    for (uint32_t p = 0; p < bench->part_count; p++)
+        TDI_TRY(grow_part(bench, p, rank, cases, count));
     return TIDE_OK;
 }

@@ -48,7 +48,8 @@ typedef struct tdi_variant {
 
 /* A collective: its data on one rank, and its variants. */
 typedef struct tdi_bench_op {
-    const char *name;                      /* "ag", "rs" */
+    const char *name; /* "ag", "rs" */
+    tide_coll coll;
     tdi_variant variants[TDI_OP_VARIANTS]; /* name = NULL behind the last */
     tide_status (*create)(const tdi_rank *rank, const tdi_params *params,
                           void **state);
@@ -111,6 +112,15 @@ typedef struct tdi_bench {
  */
 tide_status tdi_bench_run(const tdi_bench *bench, const tdi_rank *rank,
                           const tdi_case *on, tdi_row *rows);
+
+/*
+ * Collective: on a device, lets the scratch of each collective grow to what
+ * the largest of the cases needs, one collective after the other. Growing in
+ * turn it would leave holes, for which the arena would have to be larger.
+ * Errors: as above.
+ */
+tide_status tdi_bench_grow(const tdi_bench *bench, const tdi_rank *rank,
+                           const tdi_case *cases, uint32_t count);
 
 /* Waits for all that this rank has queued. Errors: as the device's wait. */
 tide_status tdi_bench_settle(const tdi_rank *rank);

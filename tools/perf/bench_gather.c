@@ -420,6 +420,7 @@ static tide_status nccl_bytes(void *state, uint64_t *bytes)
 
 const tdi_bench_op tdi_bench_gather = {
     .name = "ag",
+    .coll = TIDE_ALL_GATHER,
     .variants =
         {
             {.name = "tide",

@@ -428,6 +428,7 @@ static tide_status window_size(void *state, uint64_t *bytes)
 
 const tdi_bench_op tdi_bench_reduce = {
     .name = "rs",
+    .coll = TIDE_REDUCE_SCATTER,
     .variants =
         {
             {.name = "tide-in-place",

@@ -8,6 +8,7 @@
 #include "backend/cuda/load.h"
 #include "base/fail.h"
 #include "base/util.h"
+#include "exec/meet.h"
 #include "perf/agree.h"
 
 typedef struct way {
@@ -116,17 +117,21 @@ static tide_status open_way(tdi_nccl *n, tdi_nccl_way w, uint64_t bytes)
     return TIDE_OK;
 }
 
-tide_status tdi_nccl_open(tdi_device *device, const tide_bootstrap *boot,
-                          unsigned ways, uint64_t bytes, tdi_nccl **nccl)
+static tide_status create(tdi_device *device, const tide_bootstrap *boot,
+                          tdi_nccl **nccl)
 {
-    /* Windows begin and end at pages. */
-    uint64_t room = tdi_round_up(tdi_max(bytes, 1), 4096);
     tdi_nccl *n = *nccl = calloc(1, sizeof(*n));
     if (!n)
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for the baselines");
     n->boot = boot;
     n->device = device;
-    TDI_TRY(tdi_nccl_load(&n->api));
+    return tdi_nccl_load(&n->api);
+}
+
+static tide_status open_ways(tdi_nccl *n, unsigned ways, uint64_t bytes)
+{
+    /* Windows begin and end at pages. */
+    uint64_t room = tdi_round_up(tdi_max(bytes, 1), 4096);
     for (int w = 0; w < TDI_NCCL_WAYS; w++) {
         if (ways & 1u << w)
             TDI_TRY(open_way(n, (tdi_nccl_way)w, room));
@@ -134,6 +139,13 @@ tide_status tdi_nccl_open(tdi_device *device, const tide_bootstrap *boot,
             snprintf(n->ways[w].why, sizeof(n->ways[w].why), "not asked for");
     }
     return TIDE_OK;
+}
+
+tide_status tdi_nccl_open(tdi_device *device, const tide_bootstrap *boot,
+                          unsigned ways, uint64_t bytes, tdi_nccl **nccl)
+{
+    TDI_TRY(tdi_meet_agree(boot, create(device, boot, nccl)));
+    return tdi_meet_agree(boot, open_ways(*nccl, ways, bytes));
 }
 
 void tdi_nccl_close(tdi_nccl *n)

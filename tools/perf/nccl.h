@@ -19,8 +19,9 @@ typedef struct tdi_nccl tdi_nccl;
 
 /*
  * Collective: makes what the ways in the bit mask `ways` need, with buffers of
- * `bytes`. A way that cannot be had is no error: calls on it say why. Errors:
- * TIDE_ERR_UNSUPPORTED (no NCCL), TIDE_ERR_PEER, TIDE_ERR_MEMORY.
+ * `bytes`. A way that cannot be had is no error: calls on it say why. Errors,
+ * on which the ranks agree: TIDE_ERR_UNSUPPORTED (no NCCL), TIDE_ERR_PEER,
+ * TIDE_ERR_MEMORY.
  */
 tide_status tdi_nccl_open(tdi_device *device, const tide_bootstrap *boot,
                           unsigned ways, uint64_t bytes, tdi_nccl **nccl);

@@ -58,6 +58,25 @@ void tdi_report_start(const tdi_session *s)
     tdi_table_head(stdout, info->queued);
 }
 
+/* Is row v of a case one of a baseline? */
+static bool is_baseline(const tdi_bench *bench, uint32_t v)
+{
+    const tdi_bench_part *part = bench->parts;
+    while (part < bench->parts + bench->part_count && v >= part->variant_count)
+        v -= part++->variant_count;
+    return part < bench->parts + bench->part_count &&
+           part->variants[v]->baseline;
+}
+
+/* What a baseline cannot do is no fault of tide's; this is. */
+static void note_fate(const tdi_session *s, const tdi_row *row, uint32_t v)
+{
+    if (row->fate != TDI_ROW_FAILED || is_baseline(&s->args->bench, v))
+        return;
+    s->report->lost = true;
+    fprintf(stderr, "tide-perf: %s: %s\n", row->variant, row->why);
+}
+
 void tdi_report_rows(const tdi_session *s, const tdi_row *rows, uint32_t count)
 {
     const tdi_case *of = &s->groups[s->report->case_count++];
@@ -72,6 +91,7 @@ void tdi_report_rows(const tdi_session *s, const tdi_row *rows, uint32_t count)
         row->ranks = s->args->ranks;
         row->local = s->report->info.topology.local_size;
         tdi_table_row(stdout, row);
+        note_fate(s, row, v);
     }
 }
 
@@ -171,6 +191,8 @@ int tdi_report_finish(tdi_session *s, int code)
     print_errors(s);
     if (!tdi_is_reporter(s))
         return code < 0 ? EXIT_WRONG : code;
+    if (!code && got->lost)
+        code = EXIT_WRONG;
     if (code && code != EXIT_USAGE) {
         printf("# FAILED\n");
         code = EXIT_WRONG;

@@ -25,8 +25,8 @@ static uint32_t guess_local(const tdi_perf_args *args)
     return args->ranks % local ? args->ranks : local;
 }
 
-/* What the arena must hold at a time. Buffers stay, and grow to what the
- * largest case needs; tensors are given back. */
+/* What the arena must hold at a time. Buffers stay, and grow at the start to
+ * what the largest case needs (tdi_bench_grow); tensors are given back. */
 typedef struct arena_needs {
     uint64_t gather;
     uint64_t reduce;

@@ -13,6 +13,7 @@ typedef struct tdi_report {
     tdi_device_info device;
     size_t row_count;
     uint32_t case_count; /* those that have rows */
+    bool lost;           /* a row of tide's own has failed */
     tdi_row rows[TDI_PERF_CASES * TDI_BENCH_VARIANTS];
     char errors[][512]; /* one a rank */
 } tdi_report;
