@@ -6,11 +6,15 @@ Llama-style model, bf16 parameters, fp32 reduction: MODEL in the environment
 names its shape ("small", "llama3.1-8b"), LAYERS its depth. One process a mode,
 so that no memory of another is in the figures.
 
+With PROFILE=1 in the environment "host_profile" says what the host does in
+FSDP2's collectives, from a few more steps.
+
 "exposed_ms" is the time of a step that the compute stream spends in FSDP2's
 communication: waits, layout copies, and hosts that are late. It comes from a
 few more steps, see fsdp_times.Exposed.
 """
 
+import cProfile
 import json
 import os
 import sys
@@ -161,6 +165,11 @@ def main() -> None:
     train(model, config, device, MARKED_STEPS, lambda _loss: exposed.end_step())
     exposed.on = False
     results["exposed_ms"] = exposed.milliseconds()
+    if os.environ.get("PROFILE"):
+        host.profile = cProfile.Profile()
+        train(model, config, device, MARKED_STEPS)
+        results["host_profile"] = fsdp_times.costliest(host.profile, 50)
+        host.profile = None
     if dist.get_rank() == 0:
         ranks_on_gpu.write(out, results)  # a profiler may fail
     if mode == "symm_mem":
@@ -168,7 +177,8 @@ def main() -> None:
             lambda: train(model, config, device, 1)
         )
     if dist.get_rank() == 0:
-        brief = {k: v for k, v in results.items() if k != "tide"}
+        long = ("tide", "host_profile")
+        brief = {k: v for k, v in results.items() if k not in long}
         print(json.dumps(brief), flush=True)
     ranks_on_gpu.finish(out, results)
 

@@ -1,7 +1,10 @@
 """What FSDP2's communication costs a step: time of the host, and of the
 compute stream."""
 
+import cProfile
 import functools
+import io
+import pstats
 import time
 from statistics import median
 from typing import Any
@@ -16,9 +19,11 @@ HOOKS = ("unshard", "wait_for_unshard", "post_backward", "finalize_backward")
 
 
 class HostTime:
-    """The host's time in each of FSDP2's collectives: to queue them."""
+    """The host's time in each of FSDP2's collectives: to queue them. While
+    `profile` is set it sees what they spend that on, and the times are long."""
 
     def __init__(self) -> None:
+        self.profile: cProfile.Profile | None = None
         self.seconds = dict.fromkeys(TIMED, 0.0)
         self.calls = dict.fromkeys(TIMED, 0)
         for name in TIMED:
@@ -27,7 +32,9 @@ class HostTime:
     def _wrap(self, name: str, original) -> None:
         def timed(*args, **kwargs):
             started = time.perf_counter()
-            result = original(*args, **kwargs)
+            # Of this thread alone: the backward runs in one of its own.
+            run = self.profile.runcall if self.profile else _call
+            result = run(original, *args, **kwargs)
             self.seconds[name] += time.perf_counter() - started
             self.calls[name] += 1
             return result
@@ -44,6 +51,18 @@ class HostTime:
             name: round(1e6 * self.seconds[name] / max(calls, 1), 1)
             for name, calls in self.calls.items()
         }
+
+
+def _call(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def costliest(profile: cProfile.Profile, count: int) -> list[str]:
+    """Lines of the functions that took most time themselves."""
+    text = io.StringIO()
+    stats = pstats.Stats(profile, stream=text)
+    stats.strip_dirs().sort_stats("tottime").print_stats(count)
+    return [line for line in text.getvalue().splitlines() if line.strip()]
 
 
 class Exposed:

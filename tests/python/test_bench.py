@@ -1,5 +1,6 @@
 """The measurements of bench/ that need no GPU, or say that they do."""
 
+import cProfile
 import importlib
 import os
 import subprocess
@@ -73,6 +74,17 @@ def test_host_time_is_of_a_call(times, clock):
     getattr(param_group, second)(5e-6)
     assert (host.calls[first], host.calls[second]) == (0, 1)
     assert host.microseconds()[second] == 5.0
+
+
+def test_profile_sees_what_a_collective_calls(times, clock):
+    host = times.HostTime()
+    host.profile = cProfile.Profile()
+    assert getattr(param_group, times.TIMED[0])(seconds=3e-6) == 3e-6
+    assert host.microseconds()[times.TIMED[0]] == 3.0
+    profile, host.profile = host.profile, None
+    getattr(param_group, times.TIMED[0])(1e-6)  # not seen
+    lines = times.costliest(profile, 10)
+    assert any(line.split()[0] == "1" and "let_pass" in line for line in lines)
 
 
 def test_exposed_time_is_of_a_step(times, clock):
