@@ -1,5 +1,7 @@
 """What tide keeps of a group: plans, names for errors, ranks that it serves."""
 
+from types import SimpleNamespace
+
 import pytest
 import tide.fsdp
 import torch
@@ -154,24 +156,15 @@ def test_names_are_made_for_errors_only(state):
 # --- Ranks ------------------------------------------------------------------
 
 
-def find_served():
-    """The group's own ranks, the same ones again, other ones, none."""
-    model = shard(Sum(6, 3))
-    tide.fsdp.enable(model)
-    group = group_of(model)
-    again = dist.new_group([0, 1])
-    alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
-    own = group.mesh_info.shard_process_group
-    assert again is not own
-    served = [
-        group._tide_state.is_served(ranks)
-        for ranks in (own, again, alone, None)
-    ]
-    tide.fsdp.disable(model)
-    dist.destroy_process_group(again)
-    dist.destroy_process_group(alone)
-    return served
-
-
-def test_served_are_the_same_ranks(pools):
-    assert pools(2).run(find_served) == [[True, True, False, False]] * 2
+def test_served_are_the_same_ranks(state, monkeypatch):
+    """The group's own, the same ones in another group, other ones, none."""
+    own, again, alone = (
+        SimpleNamespace(ranks=ranks) for ranks in ([2, 3], [2, 3], [3])
+    )
+    mesh = SimpleNamespace(shard_process_group=own)
+    state.group = SimpleNamespace(mesh_info=mesh)
+    monkeypatch.setattr(
+        dist, "get_process_group_ranks", lambda group: group.ranks
+    )
+    served = [state.is_served(group) for group in (own, again, alone, None)]
+    assert served == [True, True, False, False]
