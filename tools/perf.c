@@ -61,8 +61,8 @@ static tide_status open_baselines(const tdi_session *s, tdi_rank *rank)
 
 /*
  * Ranks agree on each step, so that none waits for one that has failed. NCCL's
- * baselines come first: hardware queues go to streams in turn, and the ranks'
- * own streams, which wait for each other, are to have different ones.
+ * baselines come first: where ranks share a GPU fewer runs stall then than when
+ * NCCL makes its streams after tide (docs/performance.md).
  */
 static tide_status open_rank(const tdi_session *s, tdi_rank *rank,
                              const tdi_place *place)

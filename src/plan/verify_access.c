@@ -13,77 +13,49 @@ static tdi_access access_at(tide_operand at, int32_t rank, bool write)
                         .height = 1};
 }
 
-/* A sum that reads its own gradient in place: rows [*first, +count) are those
- * before the gradient's source, then those behind it, if there are any; the
- * gradient itself comes last, with no rows. */
-static uint32_t own_rows(const tide_plan *plan, const tide_op *op, uint32_t i,
-                         uint32_t *first)
+static uint32_t count_reads(const tide_op *op)
 {
-    uint32_t own = tdi_topo_local(plan->topology, plan->rank);
-    uint32_t behind = own < op->height ? op->height - own - 1 : 0;
-    *first = 0;
-    if (own && i == 0)
-        return own;
-    *first = own + 1;
-    return behind && i == (own > 0) ? behind : 0;
-}
-
-static uint32_t count_reads(const tide_plan *plan, const tide_op *op)
-{
-    uint32_t first;
     switch (op->kind) {
     case TIDE_OP_COPY:
     case TIDE_OP_PUT:
         return 1;
     case TIDE_OP_REDUCE:
-        if (op->flags & TIDE_OWN)
-            return 1 + (own_rows(plan, op, 0, &first) > 0) +
-                   (own_rows(plan, op, 1, &first) > 0);
-        return op->flags & TIDE_ACROSS ? op->height : op->height != 0;
+        return op->flags & (TIDE_ACROSS | TIDE_OWN) ? op->height
+                                                    : op->height != 0;
     default:
         return 0;
     }
 }
 
-static void get_own_read(const tide_plan *plan, const tide_op *op, uint32_t i,
-                         tdi_access *access)
+/* Source i of a sum that reads its own gradient in place. */
+static tide_operand own_source(const tide_plan *plan, const tide_op *op,
+                               uint32_t i)
 {
     int32_t me = (int32_t)plan->rank;
-    uint32_t first, rows = own_rows(plan, op, i, &first);
-    if (rows) {
-        *access = access_at(op->src, me, false);
-        access->index = 0;
-        access->offset += first * op->src_pitch;
-        access->height = rows;
-        access->pitch = op->src_pitch;
-    } else {
-        *access =
-            access_at(tide_at(TIDE_BUF_GRAD, op->src.index, me, op->dst_pitch),
-                      me, false);
-    }
-    access->width = op->width * (op->flags & TIDE_SRC_BF16 ? 2 : 4);
+    if (i == tdi_topo_local(plan->topology, plan->rank))
+        return tide_at(TIDE_BUF_GRAD, op->src.index, me, op->dst_pitch);
+    return tide_at(TIDE_BUF_RSTAGE, 0, me, op->src.offset + i * op->src_pitch);
 }
 
 static void get_read(const tide_plan *plan, const tide_op *op, uint32_t i,
                      tdi_access *access)
 {
-    int32_t rank = tide_operand_rank(op->src);
-    if (op->kind == TIDE_OP_REDUCE && op->flags & TIDE_OWN) {
-        get_own_read(plan, op, i, access);
-        return;
-    }
-    if (op->kind == TIDE_OP_REDUCE && op->flags & TIDE_ACROSS) {
+    bool sum = op->kind == TIDE_OP_REDUCE;
+    tide_operand at =
+        sum && op->flags & TIDE_OWN ? own_source(plan, op, i) : op->src;
+    int32_t rank = tide_operand_rank(at);
+    if (sum && op->flags & TIDE_ACROSS) {
         uint32_t node = tdi_topo_node(plan->topology, (uint32_t)rank);
         uint32_t local = tdi_topo_local(plan->topology, (uint32_t)rank) + i;
         rank = (int32_t)tdi_topo_rank(plan->topology, node,
                                       local % plan->topology.local_size);
     }
-    *access = access_at(op->src, rank, false);
+    *access = access_at(at, rank, false);
     access->width = op->width;
-    if (op->kind == TIDE_OP_REDUCE)
+    if (sum)
         access->width *= op->flags & TIDE_SRC_BF16 ? 2 : 4;
     if (op->kind == TIDE_OP_COPY ||
-        (op->kind == TIDE_OP_REDUCE && !(op->flags & TIDE_ACROSS))) {
+        (sum && !(op->flags & (TIDE_ACROSS | TIDE_OWN)))) {
         access->height = op->height;
         access->pitch = op->src_pitch;
     }
@@ -124,7 +96,7 @@ static void get_write(const tide_plan *plan, const tide_op *op, uint32_t i,
 bool tdi_op_access(const tide_plan *plan, const tide_op *op, uint32_t i,
                    tdi_access *access)
 {
-    uint32_t reads = count_reads(plan, op);
+    uint32_t reads = count_reads(op);
     if (i < reads)
         get_read(plan, op, i, access);
     else if (i - reads < count_writes(plan, op))

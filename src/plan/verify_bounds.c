@@ -86,6 +86,8 @@ static const char *check_reduce(const tide_plan *plan, const tide_op *op)
          tide_operand_buffer(op->src) != TIDE_BUF_RSTAGE ||
          tide_operand_rank(op->src) != (int32_t)plan->rank))
         return "a sum with its own gradient has the others' in its rstage";
+    if (op->flags & TIDE_OWN && (op->src.offset >> 60 || op->src_pitch >> 48))
+        return "its sources fit no memory";
     if (!(op->flags & TIDE_OWN) && op->dst_pitch)
         return "a sum has one destination";
     if (op->dst.offset % dst || op->src.offset % src || op->src_pitch % src ||

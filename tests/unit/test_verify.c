@@ -108,6 +108,10 @@ static void own_endless(tide_plan *plan)
 {
     own_sum(plan)->dst_pitch = UINT64_MAX - 1;
 }
+static void own_wraps(tide_plan *plan)
+{
+    own_sum(plan)->src_pitch = UINT64_MAX - 63;
+}
 static void two_targets(tide_plan *plan)
 {
     get_op(plan, TIDE_OP_REDUCE, -1, 0)->dst_pitch = 64;
@@ -187,6 +191,7 @@ static const plan_fault faults[] = {
     {"own param", &plan_own, own_param, BOUNDS, {"grad", "byte 0"}, 0},
     {"own far", &plan_own, own_far, BOUNDS, {"grad", "ends at"}, 0},
     {"own endless", &plan_own, own_endless, BOUNDS, {"ends at"}, 0},
+    {"own wraps", &plan_own, own_wraps, BOUNDS, {"fit no memory"}, 0},
     {"two targets", &plan_direct, two_targets, BOUNDS, {"one destination"}, 0},
     {"signal",
      &plan_pull,

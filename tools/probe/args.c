@@ -11,7 +11,7 @@
 /* name, its argument (NULL: none), help */
 #define OPTION_LIST(X)                                                         \
     X(run, "LIST", "experiments, copy,sum,gemm; default: all")                 \
-    X(ctas, "LIST", "bounds on blocks; default 4,8,16,32")                     \
+    X(ctas, "LIST", "bounds on blocks; default 4,8,16,32,128")                 \
     X(chunk, "LIST",                                                           \
       "bounds on the bytes that a launch reads; default "                      \
       "1M,2M,4M,8M,16M")                                                       \
@@ -170,8 +170,8 @@ tdi_action probe_parse(int argc, char **argv, probe_args *args)
         .runs = 200,
         .group = "llama3.1-70b",
         .scale = 1,
-        .ctas = {4, 8, 16, 32},
-        .cta_count = 4,
+        .ctas = {4, 8, 16, 32, 128},
+        .cta_count = 5,
         .chunks = {1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20},
         .chunk_count = 5,
         .shares = {128 << 10, 512 << 10},

@@ -89,10 +89,11 @@ static bool runs_beside(const tide_comm *comm, const cuda_flow *flow)
 {
     const cuda_batch *batch = &flow->batch;
     uint64_t bytes = 0;
+    if (!flow->beside || !batch->locals || !(batch->strided || batch->rows))
+        return false;
     for (uint32_t i = 0; i < batch->locals; i++)
         bytes += batch->local[i].width * batch->local[i].height;
-    return flow->beside && batch->locals && (batch->strided || batch->rows) &&
-           bytes >= cuda_of(comm)->beside_bytes;
+    return bytes >= cuda_of(comm)->beside_bytes;
 }
 
 /* SMs copy what stays on the device while copy engines bring the rest. */
