@@ -36,7 +36,7 @@ class Ranges:
         """The last of them that overlaps the span, if one does. No other one
         can cover the span."""
         at = bisect_left(self._starts, span[1]) - 1
-        if at >= 0 and self._spans[at][1] > span[0]:
+        if at >= 0 and overlaps(self._spans[at], span):
             return self._spans[at]
         return None
 
