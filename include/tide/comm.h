@@ -54,6 +54,7 @@ typedef struct tide_comm_info {
     int reads_private;     /* gradients may be read in any memory of a peer */
     int queued;            /* work is queued on a device, streams order it */
     int multicast;         /* all-gathers may land by multicast push */
+    int one_machine;       /* all ranks are on one: they can vote */
     uint64_t arena_bytes;  /* address space reserved, or memory held */
     uint64_t buffer_bytes; /* STAGE, RSTAGE, PARTIAL, RECV: scratch in use */
     uint64_t slot_bytes;   /* memory that slots hold now */
@@ -91,6 +92,17 @@ TIDE_API void tide_comm_destroy(tide_comm *comm);
  * be called from any thread. NULL is fine.
  */
 TIDE_API void tide_comm_abort(tide_comm *comm);
+
+/*
+ * Collective, in one order with the calls of both flows: *all becomes whether
+ * `mine` is not 0 on every rank. The host waits for the other hosts, and for no
+ * device; some microseconds where all have come. On the host backend it first
+ * ends all requests that were started. Errors: TIDE_ERR_INVALID
+ * (NULL; an all-gather was begun and not started), TIDE_ERR_UNSUPPORTED (ranks
+ * on several machines; nothing has changed), TIDE_ERR_MISMATCH (a rank makes
+ * another call instead), TIDE_ERR_PEER, TIDE_ERR_ABORTED.
+ */
+TIDE_API tide_status tide_comm_vote(tide_comm *comm, int mine, int *all);
 
 /* The backend's name is static. TIDE_ERR_INVALID: comm or info is NULL. */
 TIDE_API tide_status tide_comm_get_info(const tide_comm *comm,

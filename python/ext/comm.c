@@ -247,6 +247,18 @@ static PyObject *comm_abort(PyObject *object, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
+static PyObject *comm_vote(PyObject *object, PyObject *answer)
+{
+    ext_comm *self = (ext_comm *)object;
+    tide_status status;
+    int mine, all = 0;
+
+    if (ext_comm_check(self) || (mine = PyObject_IsTrue(answer)) < 0)
+        return NULL;
+    EXT_RUN(self, status = tide_comm_vote(self->comm, mine, &all));
+    return status ? ext_raise(status) : PyBool_FromLong(all);
+}
+
 static PyObject *comm_info(PyObject *object, PyObject *ignored)
 {
     ext_comm *self = (ext_comm *)object;
@@ -260,12 +272,13 @@ static PyObject *comm_info(PyObject *object, PyObject *ignored)
     if (status)
         return ext_raise(status);
     return Py_BuildValue(
-        "{sI sI sI sI ss sN sN sN sK sK sK sK sK}", "rank", info.rank, "ranks",
-        info.topology.nodes * info.topology.local_size, "nodes",
+        "{sI sI sI sI ss sN sN sN sN sK sK sK sK sK}", "rank", info.rank,
+        "ranks", info.topology.nodes * info.topology.local_size, "nodes",
         info.topology.nodes, "local_size", info.topology.local_size, "backend",
         info.backend, "reads_private", PyBool_FromLong(info.reads_private),
         "queued", PyBool_FromLong(info.queued), "multicast",
-        PyBool_FromLong(info.multicast), "arena_bytes",
+        PyBool_FromLong(info.multicast), "one_machine",
+        PyBool_FromLong(info.one_machine), "arena_bytes",
         (unsigned long long)info.arena_bytes, "buffer_bytes",
         (unsigned long long)info.buffer_bytes, "slot_bytes",
         (unsigned long long)info.slot_bytes, "memory_bytes",
@@ -345,8 +358,10 @@ static PyObject *comm_pool_select(PyObject *object, PyObject *ignored)
 static PyMethodDef comm_methods[] = {
     {"info", comm_info, METH_NOARGS,
      "A dict: rank, ranks, nodes, local_size, backend, reads_private,\n"
-     "queued, multicast, arena_bytes, buffer_bytes, slot_bytes,\n"
+     "queued, multicast, one_machine, arena_bytes, buffer_bytes, slot_bytes,\n"
      "memory_bytes, copied_bytes."},
+    {"vote", comm_vote, METH_O,
+     "vote(mine): is it true on every rank? Collective; the host waits."},
     {"group", (PyCFunction)(void (*)(void))comm_group,
      METH_VARARGS | METH_KEYWORDS,
      "group(params, name=None): a Group of parameters, each a tuple\n"

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import functools
 import os
+import pathlib
 import platform
 import weakref
 from collections import deque
@@ -259,6 +260,13 @@ def where(group: dist.ProcessGroup) -> str:
     """Who this process is, for messages: rank, ranks, host."""
     host = platform.node()
     return f"rank {group.rank()} of {group.size()} (host {host})"
+
+
+def on_one_machine(group: dist.ProcessGroup) -> bool:
+    """Whether the ranks share a kernel. Collective over the group."""
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    with naming(group, "tide communicator"):
+        return len(set(exchange(group, boot))) == 1
 
 
 def exchange(group: dist.ProcessGroup, data: bytes) -> list[bytes]:

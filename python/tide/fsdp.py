@@ -17,7 +17,6 @@ from torch import nn
 from tide import comm as comms
 from tide import errors
 from tide._fsdp import agree, arena, device, internals, patch, support
-from tide._fsdp.arena import MIB
 from tide._fsdp.gather import TideAllGather
 from tide._fsdp.reduce import TideReduceScatter
 from tide._fsdp.report import (
@@ -180,9 +179,11 @@ def _connect(
     served = [s for s in states if not (s.gather.problem and s.reduce.problem)]
     if not served:
         return
-    demand = arena.demand_of([s.group for s in served], group.size())
     where = served[0].group.device
-    asked = ()
+    asked: tuple = ()
+    one_machine = where.type == "cpu" or comms.on_one_machine(group)
+    groups = [state.group for state in served]
+    demand = arena.demand_of(groups, group.size(), one_machine)
     if where.type != "cpu":
         asked = (where, demand.total(mode), demand.reserve)
     try:
@@ -220,13 +221,12 @@ def _set_modes(
         return
     room = states[0].comm.reserve.nbytes
     for state in states:
-        widest = arena.widest_gradient(state.group)
-        if widest > room and not state.reduce.problem:
-            state.reduce.problem = (
-                f"the arena has {room / MIB:.1f} MiB for a gradient of "
-                f"{widest / MIB:.1f} MiB; see TIDE_ARENA_MIB"
-            )
         size = arena.unsharded_bytes(state.group)
+        if size and not room and not state.reduce.problem:
+            state.reduce.problem = (
+                "the arena has no room for gradients that are not in it; see "
+                "TIDE_ARENA_MIB"
+            )
         state.mode, state.mode_reason = demand.choose(
             mode, size, info["arena_bytes"]
         )

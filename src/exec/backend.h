@@ -16,6 +16,9 @@ typedef enum tdi_flow_id {
     TDI_FLOWS
 } tdi_flow_id;
 
+/* A call that moves nothing, of neither flow. */
+enum { TDI_CALL_VOTE = TDI_FLOWS };
+
 /* What a rank makes known of a call before its first op. Peers find each
  * other's memory by it, and see whether they are in the same call. */
 typedef struct tdi_call {
@@ -24,9 +27,9 @@ typedef struct tdi_call {
     uint64_t key;    /* the plan's */
     uint64_t stage;  /* arena offsets of what peers may touch; 0: nothing */
     uint64_t recv;
-    uint64_t table; /* one tdi_grad_entry a parameter */
-    uint32_t coll;
-    char name[52]; /* of the group */
+    uint64_t table; /* one tdi_grad_entry a parameter; of a vote: the answer */
+    uint32_t coll;  /* or TDI_CALL_VOTE */
+    char name[52];  /* of the group */
 } tdi_call;
 
 typedef struct tdi_grad_entry {
@@ -169,6 +172,8 @@ typedef struct tdi_backend {
 
     /* Makes a call known to the peers. */
     void (*publish)(tide_comm *comm, const tdi_call *call);
+    /* Makes a vote known, and waits for everyone's; all are on one machine. */
+    tide_status (*vote)(tide_comm *comm, const tdi_call *call, bool *all);
     /* The address at `offset` of a buffer of another rank in this call; valid
      * once a signal of that rank's same call has been seen. */
     tide_status (*peer)(tide_comm *comm, const tdi_call *call, tide_operand at,

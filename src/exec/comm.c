@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/util.h"
 #include "exec/meet.h"
+#include "exec/request.h"
 #include "topo/topo.h"
 
 #include <inttypes.h>
@@ -165,8 +166,11 @@ tide_status tide_comm_create(const tide_bootstrap *bootstrap,
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for a communicator");
     }
     made->rank = bootstrap->rank;
+    made->one_machine = true;
     pthread_mutex_init(&made->memory_lock, NULL);
     tide_status status = tdi_meet(bootstrap, config, machines, &made->topology);
+    for (uint32_t r = 1; !status && r < bootstrap->ranks; r++)
+        made->one_machine &= machines[r] == machines[0];
     if (!status)
         status = open_comm(made, bootstrap, config, machines);
     free(machines);
@@ -214,6 +218,34 @@ void tide_comm_abort(tide_comm *comm)
     comm->backend->abort(comm, TIDE_ERR_ABORTED, comm->rank);
 }
 
+/* Stands where a call has the key of its plan. */
+static const uint64_t vote_key = 0x766f7465;
+
+tide_status tide_comm_vote(tide_comm *comm, int mine, int *all)
+{
+    tdi_call call = {.key = vote_key,
+                     .table = mine != 0,
+                     .coll = TDI_CALL_VOTE,
+                     .name = "all ranks"};
+    bool yes = false;
+    if (!comm || !all)
+        return tdi_fail(TIDE_ERR_INVALID, "comm or all is NULL");
+    TDI_TRY(tdi_comm_check(comm));
+    if (!comm->one_machine)
+        return tdi_fail(TIDE_ERR_UNSUPPORTED,
+                        "rank %u: ranks on several machines cannot vote",
+                        comm->rank);
+    for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++)
+        TDI_TRY(tdi_request_check_started(comm, flow, NULL));
+    TDI_TRY(tdi_request_settle(comm));
+    call.number = ++comm->calls;
+    tide_status status = comm->backend->vote(comm, &call, &yes);
+    if (status)
+        return tdi_comm_failed(comm, status, comm->rank);
+    *all = yes;
+    return TIDE_OK;
+}
+
 tide_status tide_comm_get_info(const tide_comm *comm, tide_comm_info *info)
 {
     if (!comm || !info)
@@ -229,6 +261,7 @@ tide_status tide_comm_get_info(const tide_comm *comm, tide_comm_info *info)
         .reads_private = comm->reads_private,
         .queued = comm->backend->queue != NULL,
         .multicast = comm->multicast,
+        .one_machine = comm->one_machine,
         .arena_bytes = comm->arena_bytes,
         .buffer_bytes = comm->flows[TDI_FLOW_GATHER].scratch_bytes +
                         comm->flows[TDI_FLOW_REDUCE].scratch_bytes,

@@ -52,6 +52,7 @@ struct tide_comm {
     bool is_stuck; /* a thread may still use the comm: it is never freed */
     bool staged;   /* reduce-scatters stage gradients by default */
     bool multicast;
+    bool one_machine;
     int together;         /* of all-gathers by default */
     uint64_t block_bytes; /* default block of a reduce-scatter; 0: the plan's */
 };

@@ -15,8 +15,8 @@ static uint32_t ranks_of(const tide_comm *comm)
 
 /* An all-gather that was begun and not started holds back all behind it: a
  * wait for one of those, or for `until` NULL, could not end. */
-static tide_status check_started(const tide_comm *comm, tdi_flow_id flow,
-                                 const tide_request *until)
+tide_status tdi_request_check_started(const tide_comm *comm, tdi_flow_id flow,
+                                      const tide_request *until)
 {
     const tide_request *at = comm->flows[flow].head;
     for (; at && at != until; at = at->next)
@@ -83,6 +83,14 @@ static tide_status await_flow(tide_comm *comm, tdi_flow_id flow,
     return wait.status;
 }
 
+tide_status tdi_request_settle(tide_comm *comm)
+{
+    for (tdi_flow_id flow = 0; flow < TDI_FLOWS && !comm->backend->queue;
+         flow++)
+        TDI_TRY(await_flow(comm, flow, 0, INT64_MAX / 2));
+    return TIDE_OK;
+}
+
 /* Bytes of a plan's scratch as it lies in the arena, and what it asked for. */
 static uint64_t scratch_size(const tide_comm *comm, const tide_plan *plan,
                              uint64_t *asked)
@@ -103,7 +111,7 @@ static tide_status drop_scratch(tide_comm *comm, tdi_flow_id id)
     tdi_flow *flow = &comm->flows[id];
     if (!flow->scratch)
         return TIDE_OK;
-    TDI_TRY(check_started(comm, id, NULL));
+    TDI_TRY(tdi_request_check_started(comm, id, NULL));
     if (comm->backend->queue)
         TDI_TRY(tdi_queue_drain(comm, id, read_channel(id)));
     else
@@ -235,11 +243,11 @@ static tide_status make_room(tide_comm *comm, tdi_flow_id id)
     if (comm->backend->queue) {
         /* Its signals are counted from its start on. */
         if (flow->head && !flow->tail->started)
-            TDI_TRY(check_started(comm, id, NULL));
+            TDI_TRY(tdi_request_check_started(comm, id, NULL));
         return tdi_queue_reap(comm, id);
     }
     if (flow->pending > 1)
-        TDI_TRY(check_started(comm, id, flow->tail));
+        TDI_TRY(tdi_request_check_started(comm, id, flow->tail));
     return await_flow(comm, id, 1, id == TDI_FLOW_GATHER ? 1 : INT64_MAX / 2);
 }
 
@@ -355,7 +363,7 @@ tide_status tide_wait(tide_request *request, tide_phase phase)
     if (has_reached(request, phase))
         return TIDE_OK;
     TDI_TRY(tdi_comm_check(request->comm));
-    TDI_TRY(check_started(request->comm, request->flow, request));
+    TDI_TRY(tdi_request_check_started(request->comm, request->flow, request));
     if (request->comm->backend->queue)
         return tdi_queue_wait(request, phase);
     return tdi_run_until(request->comm, phase_is_reached, &wait);
@@ -455,9 +463,10 @@ static tide_status complete(tide_request *request)
     if (request->complete)
         return TIDE_OK;
     TDI_TRY(tdi_comm_check(comm));
-    tide_status status = comm->backend->queue
-                             ? TIDE_OK
-                             : check_started(comm, request->flow, request);
+    tide_status status =
+        comm->backend->queue
+            ? TIDE_OK
+            : tdi_request_check_started(comm, request->flow, request);
     if (!request->started)
         status = tdi_fail(TIDE_ERR_INVALID,
                           "rank %u: an all-gather of %s was begun and freed "

@@ -12,6 +12,13 @@
 tide_status tdi_request_create(tide_group *group, tdi_flow_id flow,
                                const tdi_bound *bound, tide_request **request);
 void tdi_request_enqueue(tide_request *request);
+/* Waits for all requests of both flows; where they are queued on a device, for
+ * none: those get on without the host. */
+tide_status tdi_request_settle(tide_comm *comm);
+/* TIDE_ERR_INVALID if a request of the flow before `until` (NULL: any) was
+ * begun and not started. */
+tide_status tdi_request_check_started(const tide_comm *comm, tdi_flow_id flow,
+                                      const tide_request *until);
 /* The group's tables of a collective; made at the first need. */
 tide_status tdi_request_make_tables(tide_group *group, tide_coll coll);
 /* This request's. */

@@ -67,8 +67,14 @@ void tdi_node_publish(tide_comm *comm, const tdi_call *call)
 {
     node_control *control = node_control_of(comm, comm->rank);
     control->call[call->number % NODE_CALLS] = *call;
-    control->turn[call->coll][call->turn % NODE_TURNS] = *call;
+    if (call->coll < TDI_FLOWS)
+        control->turn[call->coll][call->turn % NODE_TURNS] = *call;
     atomic_store(&control->calls, call->number);
+}
+
+static const char *name_kind(const tdi_call *call)
+{
+    return call->coll == TDI_CALL_VOTE ? "a vote" : tdi_coll_name(call->coll);
 }
 
 /* Has the peer started that call, and is its record still there? */
@@ -93,9 +99,8 @@ static tide_status check_call(tide_comm *comm, const tdi_call *mine,
                     "%u %s of %.51s (key %016llx): groups, options or order "
                     "differ",
                     (unsigned long long)mine->number, comm->rank,
-                    tdi_coll_name(mine->coll), mine->name,
-                    (unsigned long long)mine->key, from,
-                    tdi_coll_name(theirs->coll), theirs->name,
+                    name_kind(mine), mine->name, (unsigned long long)mine->key,
+                    from, name_kind(theirs), theirs->name,
                     (unsigned long long)theirs->key);
 }
 
@@ -196,7 +201,7 @@ static tide_status peer_fault(tide_comm *comm, uint32_t rank, const char *what,
         snprintf(mine, sizeof(mine),
                  "; call %llu, %s of %s, waits for '%s' from rank %u",
                  (unsigned long long)block->call->number,
-                 tdi_coll_name(block->call->coll), block->call->name,
+                 name_kind(block->call), block->call->name,
                  block->channel == TIDE_CH_COUNT
                      ? "the same call"
                      : tdi_channel_name(block->channel),
@@ -379,4 +384,18 @@ tide_status tdi_node_await_call(tide_comm *comm, const tdi_call *mine,
     }
     *theirs = &control->call[mine->number % NODE_CALLS];
     return check_call(comm, mine, rank);
+}
+
+tide_status tdi_node_vote(tide_comm *comm, const tdi_call *call, bool *all)
+{
+    const tdi_call *theirs;
+    *all = call->table;
+    tdi_node_publish(comm, call);
+    for (uint32_t r = 0; r < node_of(comm)->ranks; r++) {
+        if (r == comm->rank)
+            continue;
+        TDI_TRY(tdi_node_await_call(comm, call, r, &theirs));
+        *all = *all && theirs->table;
+    }
+    return TIDE_OK;
 }

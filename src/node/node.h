@@ -89,6 +89,7 @@ void tdi_node_ring(tide_comm *comm, uint32_t rank); /* a doorbell */
  * of several aborts keeps the first. Any thread. */
 void tdi_node_abort(tide_comm *comm, tide_status status, uint32_t culprit);
 void tdi_node_publish(tide_comm *comm, const tdi_call *call);
+tide_status tdi_node_vote(tide_comm *comm, const tdi_call *call, bool *all);
 void tdi_node_signal(tide_comm *comm, tdi_flow_id flow, uint32_t to,
                      tide_channel channel);
 /* The cell that counts what `source` has signalled to `at`. */

@@ -46,6 +46,7 @@ static void pass_null_to_comms(tide_comm *comm, const tide_bootstrap *boot)
 {
     tide_comm *made = comm;
     tide_comm_info info;
+    int all;
     tide_bootstrap mute = *boot;
     mute.allgather = NULL;
     CHECK_INVALID(tide_comm_create(NULL, NULL, &made), "bootstrap is NULL");
@@ -54,6 +55,8 @@ static void pass_null_to_comms(tide_comm *comm, const tide_bootstrap *boot)
     CHECK_INVALID(tide_comm_create(boot, NULL, NULL), "comm is NULL");
     CHECK_INVALID(tide_comm_get_info(NULL, &info), "NULL");
     CHECK_INVALID(tide_comm_get_info(comm, NULL), "NULL");
+    CHECK_INVALID(tide_comm_vote(NULL, 1, &all), "NULL");
+    CHECK_INVALID(tide_comm_vote(comm, 1, NULL), "NULL");
     tide_comm_destroy(NULL);
     tide_comm_abort(NULL);
 }

@@ -65,8 +65,12 @@ class Handle:
         return stream if isinstance(stream, Stream) else Handle.compute
 
     @staticmethod
-    def current_stream() -> Stream:
+    def current_stream(index: int | None = None) -> Stream:
         return Handle.mine(torch.cpu.current_stream())
+
+    @staticmethod
+    def set_stream(stream) -> None:
+        torch.cpu._current_stream = stream
 
     @staticmethod
     def is_current_stream_capturing() -> bool:

@@ -1,6 +1,9 @@
 """How large a GPU's arena is made, and which mode it has room for."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from tide._fsdp import arena
 from tide._fsdp.arena import MIB, Demand
 
@@ -25,15 +28,44 @@ def test_slots_hold_three_groups_and_what_stays():
     assert Demand([], 4, 0).slots == 0
 
 
+@pytest.mark.parametrize("largest, room", [(20, 20), (64, 64), (100, 64)])
+def test_the_reserve_holds_a_small_group(largest, room):
+    for parameter in (10, 500):
+        demand = Demand([(largest * MIB, False)], 4, parameter * MIB)
+        assert demand.reserve == room * MIB + 64 * arena.KIB
+
+
 @pytest.mark.parametrize(
     "largest, parameter, room",
     [(100, 10, 64), (100, 80, 80), (20, 10, 20), (20, 40, 40)],
 )
-def test_the_reserve_holds_any_gradient_and_a_small_group(
+def test_on_several_machines_the_reserve_holds_any_gradient(
     largest, parameter, room
 ):
-    demand = Demand([(largest * MIB, False)], 4, parameter * MIB)
+    demand = Demand([(largest * MIB, False)], 4, parameter * MIB, False)
     assert demand.reserve == room * MIB + 64 * arena.KIB
+
+
+def test_the_widest_gradient_may_be_accumulated():
+    def param(*size):
+        policy = SimpleNamespace(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        )
+        sharded = SimpleNamespace(dtype=torch.bfloat16)
+        return SimpleNamespace(
+            mp_policy=policy, sharded_param=sharded, _orig_size=torch.Size(size)
+        )
+
+    group = SimpleNamespace(fsdp_params=[param(3), param(5, 7)])
+    assert arena.widest_gradient(group) == 5 * 7 * 4
+    assert arena.widest_gradient(SimpleNamespace(fsdp_params=[])) == 0
+
+
+def test_llama_blocks_keep_no_room_for_the_embedding():
+    block, root = 416 * MIB, 2 * 250 * MIB
+    demand = Demand([*[(block, False)] * 8, (root, True)], 4, 500 * MIB)
+    assert demand.reserve == 64 * MIB + 64 * arena.KIB
+    assert demand.in_place == block + root + (block + root) // 2
 
 
 def test_total_holds_all_of_it():

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from tide import _tide
+from tide.errors import MISMATCH
 
 U64 = 1 << 64
 
@@ -109,6 +110,89 @@ def test_two_ranks_in_threads():
         return list(storage)
 
     assert Ranks(2).run(body) == [[0, 10, 1, 11]] * 2
+
+
+def test_a_vote():
+    """True where it is on all; in one order with the calls."""
+    answers = [(True, True), (True, False), (False, False), (True, True)]
+
+    def body(rank, allgather):
+        comm = _tide.Comm(rank, 2, allgather)
+        group = comm.group([(1, 4, 3, "f32")])
+        said = []
+        for answer in answers:
+            said.append(comm.vote(answer[rank]))
+            land = (ctypes.c_float * 12)()
+            request = group.all_gather_begin()
+            request.start([ctypes.addressof(land)])
+            request.wait("done")
+            request.close()
+        return said
+
+    assert Ranks(2).run(body) == [[True, False, False, True]] * 2
+    assert make_comm().vote(True) is True
+    assert make_comm().vote(0) is False
+
+
+@pytest.mark.parametrize("op", ["gather", "reduce"])
+def test_a_vote_while_a_peer_waits_for_what_was_started(op):
+    """One rank votes first, the other waits for its request first."""
+
+    def body(rank, allgather):
+        comm = _tide.Comm(rank, 2, allgather, local_size=1)
+        group = comm.group([(1, 4, 3, "f32")])
+        data = (ctypes.c_float * 12)()
+        if op == "gather":
+            request = group.all_gather_begin()
+            request.start([ctypes.addressof(data)])
+        else:
+            out = (ctypes.c_float * 6)()
+            request = group.reduce_scatter(
+                [ctypes.addressof(data)], "f32", ctypes.addressof(out), "f32", 1
+            )
+        if rank == 0:
+            said = comm.vote(True)
+            request.wait("done")
+        else:
+            request.wait("done")
+            said = comm.vote(True)
+        request.close()
+        return said
+
+    assert Ranks(2).run(body) == [True, True]
+
+
+def test_votes_that_differ_from_calls():
+    def body(rank, allgather):
+        comm = _tide.Comm(rank, 2, allgather)
+        group = comm.group([(1, 4, 3, "f32")], "layer")
+        land = (ctypes.c_float * 12)()
+        if rank == 0:
+            comm.vote(True)
+        else:
+            request = group.all_gather_begin()
+            request.start([ctypes.addressof(land)])
+            request.wait("done")
+
+    errors = Ranks(2).run(body)
+    assert {error.status for error in errors} <= {
+        MISMATCH,
+        "TIDE_ERR_ABORTED",
+    }
+    text = " ".join(map(str, errors))
+    assert "a vote of all ranks" in text and "all-gather of layer" in text
+
+
+def test_no_vote_between_begin_and_start():
+    comm = make_comm()
+    group = comm.group([(1, 4, 3, "f32")])
+    land = (ctypes.c_float * 12)()
+    request = group.all_gather_begin()
+    with pytest.raises(_tide.Error, match="begun and not"):
+        comm.vote(True)
+    request.start([ctypes.addressof(land)])
+    assert comm.vote(True)
+    request.wait("done")
 
 
 def test_errors_of_the_bootstrap():

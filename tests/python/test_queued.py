@@ -1,5 +1,8 @@
 """The order that tide gives a GPU's streams, on a stand-in without a GPU."""
 
+import contextlib
+import functools
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -9,11 +12,13 @@ import tide.comm
 import tide.fsdp
 import torch
 import torch.distributed as dist
+from tide._fsdp import reserve as reserves
+from tide._fsdp.device import _OnStream
 from tide._fsdp.gates import Gates, Ranges
 from tide._fsdp.internals import find_groups
 from tide._fsdp.landing import Landing, storage_of
-from tide._fsdp.reduce import ReduceCall
-from tide._fsdp.reserve import Reserve
+from tide._fsdp.reduce import ReduceCall, ReducePlan
+from tide._fsdp.router import ROUTER
 from training import (
     Case,
     Outcome,
@@ -123,51 +128,169 @@ def test_without_gates_there_are_races(pools, mode):
     assert all(pools(2).run(find_races_without_gates, mode))
 
 
-def compare_in_parts(case: Case, mode: str):
-    """The reserve takes one of the larger gradients at a time."""
+@contextlib.contextmanager
+def calls_counted():
+    """The native calls of each reduce-scatter."""
+    whole, counts = ReduceCall._start, []
+
+    def start(call, group, addresses, out, output, *rest):
+        if out == output.data_ptr():
+            counts.append(0)
+        counts[-1] += 1
+        return whole(call, group, addresses, out, output, *rest)
+
     tide.comm.close_all()
-    whole = Reserve.chunks
-    counts = []
+    with mock.patch.object(ReduceCall, "_start", start):
+        yield counts
+    tide.comm.close_all()
 
-    def chunks(self, grads):
-        found = list(whole(self, grads))
-        counts.append(len(found))
-        return found
 
-    Reserve.chunks = chunks
-    try:
-        report, _waits = compare_queued(case, mode, 1024)
-    finally:
-        Reserve.chunks = whole
-        tide.comm.close_all()
-    staged = sum(g["reduce_scatter"]["staged_bytes"] for g in report["groups"])
-    return max(counts), staged
+def staged_bytes(report) -> int:
+    return sum(g["reduce_scatter"]["staged_bytes"] for g in report["groups"])
+
+
+def compare_in_parts(case: Case, mode: str, reserve: int):
+    with calls_counted() as counts:
+        report, _waits = compare_queued(case, mode, reserve)
+    return max(counts), staged_bytes(report)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["plain", "fp32", "accumulate_no_sync"])
 def test_gradients_too_many_for_the_reserve(pools, name, mode):
-    found = pools(2).run(compare_in_parts, CASES[name], mode)
+    """It takes one of the larger gradients at a time."""
+    found = pools(2).run(compare_in_parts, CASES[name], mode, 1024)
     assert all(parts > 1 and staged > 0 for parts, staged in found)
     assert found[0] == found[1]
 
 
-def flat(count: int) -> torch.Tensor:
-    return torch.zeros(count, dtype=torch.uint8)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name", ["plain", "fp32", "accumulate_no_sync", "shard_dim_1"]
+)
+def test_gradients_too_wide_for_the_reserve(pools, name, mode):
+    found = pools(2).run(compare_in_parts, CASES[name], mode, 96)
+    params = 6
+    assert all(parts > params and staged > 0 for parts, staged in found)
+    assert found[0] == found[1]
 
 
-def test_parts_depend_on_sizes_alone():
-    reserve = Reserve(0, 1024)
-    sizes = [(100, 256, 257), (1024,), (1, 1024, 1), (0, 0), (512, 512, 512)]
-    want = [
-        [slice(0, 3)],
-        [slice(0, 1)],
-        [slice(0, 1), slice(1, 2), slice(2, 3)],
-        [slice(0, 2)],
-        [slice(0, 2), slice(2, 3)],
-    ]
-    for parts, slices in zip(sizes, want, strict=True):
-        assert list(reserve.chunks([flat(n) for n in parts])) == slices
+def compare_reserves(case: Case, mode: str):
+    """However little room there is, it is the same."""
+    outcomes = []
+    for reserve in (8 << 20, 128):
+        tide.comm.close_all()
+        ours, device = train_queued(case, mode, reserve)
+        assert not device.races, device.races[:5]
+        tide.fsdp.disable(ours.model)
+        outcomes.append(ours)
+    tide.comm.close_all()
+    assert_equal(*outcomes, case, True, mode)
+    assert_equal(ours, train(case, None), case, False, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("name", ["plain", "accumulate_no_sync"])
+def test_parts_of_uneven_shards(pools, ranks, name, mode):
+    """Rows that do not divide, vectors, and ranks without any."""
+    pools(ranks).run(compare_reserves, CASES[name], mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_parts_with_rails(pools, mode):
+    pool = pools(4, TIDE_LOCAL_SIZE="2")
+    pool.run(compare_reserves, CASES["accumulate_no_sync"], mode)
+
+
+def compare_inside(case: Case, mode: str, outside: list[int]):
+    """All gradients lie where peers can read them, but for those of these
+    ranks."""
+    mine = dist.get_rank() in outside
+    with (
+        mock.patch.object(reserves, "is_outside", lambda *_: mine),
+        calls_counted() as counts,
+    ):
+        report, _waits = compare_queued(case, mode, 256)
+    return set(counts), staged_bytes(report)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_in_the_arena_take_one_call(pools, mode):
+    """However many, and however little room there is for others."""
+    for case in (CASES["plain"], LARGE):
+        found = pools(2).run(compare_inside, case, mode, [])
+        assert found == [({1}, 0)] * 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_one_rank_miss_the_arena(pools, mode):
+    """All ranks cut the call up, where one has to."""
+    (mine, _), (theirs, staged) = pools(2).run(
+        compare_inside, CASES["plain"], mode, [1]
+    )
+    assert mine == theirs and max(mine) > 1 and staged > 0
+
+
+def fail_before_a_vote(mode: str):
+    """A rank that fails elsewhere leaves nobody waiting for its answer."""
+    tide.comm.close_all()
+    case = CASES["plain"]
+    model = make_model(case)
+    tide.fsdp.enable(model, mode)
+    device = standin.install(model, 256)
+    model._get_fsdp_state()._lazy_init()
+    standin.replace_streams(model, device)
+    optimizer = torch.optim.SGD(model.parameters())
+    (_name, group), *_ = find_groups(model)
+    started = time.monotonic()
+    if dist.get_rank() == 0:
+        with pytest.raises(tide.Error):
+            run_step(model, case, 0, optimizer)
+    else:
+
+        def fail(*_):
+            raise Unplanned
+
+        with (
+            mock.patch.object(ReducePlan, "split", fail),
+            pytest.raises(Unplanned),
+        ):
+            run_step(model, case, 0, optimizer)
+    assert time.monotonic() - started < 10
+    dist.barrier()  # or closing would tell the other
+    ROUTER.reset()
+    tide.comm.close_all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_waits_for_a_rank_that_has_failed(pools, mode):
+    pools(2).run(fail_before_a_vote, mode)
+
+
+class Streams:
+    """torch.cuda, as far as it sets streams; only device 3 is asked for."""
+
+    def __init__(self) -> None:
+        self.set = "before"
+
+    def current_stream(self, index: int) -> str:
+        assert index == 3
+        return self.set
+
+    def set_stream(self, stream: str) -> None:
+        self.set = stream
+
+
+def test_the_current_stream_is_put_back():
+    handle, seen = Streams(), []
+    on = functools.partial(_OnStream, handle, 3)
+    with contextlib.suppress(Unplanned), on("outer"):
+        with on("inner"):
+            seen.append(handle.set)
+        seen.append(handle.set)
+        raise Unplanned
+    assert [*seen, handle.set] == ["inner", "outer", "before"]
 
 
 def test_copies_of_gradients_follow_them():

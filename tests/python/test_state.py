@@ -24,7 +24,7 @@ class Native:
         self.aborted = False
 
     def info(self) -> dict:
-        return {}
+        return {"one_machine": False}
 
     def group(self, params: tuple, name: str) -> object:
         self.made.append(params)
@@ -57,15 +57,36 @@ def test_equal_shapes_share_a_native_group(state):
 def test_parts_of_a_call_share_native_groups(state):
     state.comm.reserve = Reserve(0, 1024)
     grads = ((1, 16, 8, "f32"),) * 5
-    plan = ReducePlan(grads, state.native_group(grads))
+    plan = ReducePlan(grads, state.native_group(grads), 2)
     parts = plan.split(state, [torch.zeros(16, 8) for _ in grads])
-    assert [part for part, _group in parts] == [
+    assert [part.grads for part, _group in parts] == [
         slice(0, 2),
         slice(2, 4),
         slice(4, 5),
     ]
     assert parts[0][1] is parts[1][1] is not parts[2][1]
     assert state.comm.native.made == [grads, grads[:2], grads[:1]]
+
+
+def test_parts_of_a_gradient_share_a_native_group(state):
+    """Of 33 rows a rank's shard has 17, of 8 elements; 64 fit for each."""
+    state.comm.reserve = Reserve(0, 512)
+    grads = ((1, 33, 8, "f32"), (1, 1, 4, "f32"))
+    plan = ReducePlan(grads, state.native_group(grads), 2)
+    parts = plan.split(state, [torch.zeros(33, 8), torch.zeros(1, 4)])
+    assert [part.elems for part, _group in parts] == [
+        slice(0, 64),
+        slice(64, 128),
+        slice(128, 136),
+        None,
+    ]
+    assert parts[0][1] is parts[1][1]
+    assert state.comm.native.made == [
+        grads,
+        ((1, 2, 64, "f32"),),
+        ((1, 2, 8, "f32"),),
+        grads[1:],
+    ]
 
 
 def test_plans_do_not_grow_without_bound(state):

@@ -61,6 +61,7 @@ class Demand:
     groups: list[tuple[int, bool]]  # unsharded bytes; stays unsharded
     ranks: int
     parameter: int  # the widest gradient of a single one
+    one_machine: bool = True
 
     @property
     def largest(self) -> int:
@@ -75,9 +76,13 @@ class Demand:
 
     @property
     def reserve(self) -> int:
-        """Room for gradients that are not in the arena: any single one, and
-        a small group's; those of a large one take turns."""
-        return max(min(self.largest, 64 * MIB), self.parameter) + 64 * KIB
+        """Room for gradients that are not in the arena: a small group's;
+        those of a large one take turns. Where ranks cannot vote, all of them
+        always do, and go in fewer calls with room for any single one."""
+        room = min(self.largest, 64 * MIB)
+        if not self.one_machine:
+            room = max(room, self.parameter)
+        return room + 64 * KIB
 
     @property
     def in_place(self) -> int:
@@ -115,12 +120,13 @@ class Demand:
         )
 
 
-def demand_of(groups: list, ranks: int) -> Demand:
+def demand_of(groups: list, ranks: int, one_machine: bool = True) -> Demand:
     """What FSDP2's parameter groups ask for."""
     return Demand(
         [(unsharded_bytes(group), _stays(group)) for group in groups],
         ranks,
         max((widest_gradient(group) for group in groups), default=0),
+        one_machine,
     )
 
 

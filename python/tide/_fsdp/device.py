@@ -85,6 +85,24 @@ class _Window:
         }
 
 
+class _OnStream:
+    """What torch.cuda.stream is where the stream's device is current, and
+    without asking twice which one is: torch takes longer for that than for all
+    the rest."""
+
+    __slots__ = ("_before", "_handle", "_index", "_stream")
+
+    def __init__(self, handle: Any, index: int | None, stream: Any) -> None:
+        self._handle, self._index, self._stream = handle, index, stream
+
+    def __enter__(self) -> None:
+        self._before = self._handle.current_stream(self._index)
+        self._handle.set_stream(self._stream)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._handle.set_stream(self._before)
+
+
 class Cuda:
     """A GPU: its streams, and who may write which memory when.
 
@@ -108,10 +126,10 @@ class Cuda:
         self._empty = torch.empty(0, device=device)
 
     def on(self, stream: Any) -> Any:
-        return self.handle.stream(stream)
+        return _OnStream(self.handle, self.device.index, stream)
 
     def current(self) -> Any:
-        return self.handle.current_stream()
+        return self.handle.current_stream(self.device.index)
 
     def order(self, stream: Any, after: Any) -> None:
         if stream is not after:

@@ -18,6 +18,7 @@ from torch.autograd import Variable
 
 from tide._fsdp import support, wire
 from tide._fsdp.internals import ReduceScatter
+from tide._fsdp.reserve import Part
 from tide._fsdp.router import ROUTER
 from tide._fsdp.state import GroupState
 from tide.errors import INVALID, make_error
@@ -65,25 +66,42 @@ class TideReduceScatter(ReduceScatter):
 @dataclass
 class ReducePlan:
     """The tide group of some gradients; on a GPU also the parts that are
-    reduced one after the other, and their groups."""
+    reduced one after the other, where that is needed, and their groups."""
 
     grads: tuple[wire.Param, ...]
     group: Any
-    parts: list[tuple[slice, Any]] | None = None
+    ranks: int
+    parts: list[tuple[Part, Any]] | None = None
 
-    def split(self, state: GroupState, grads: list) -> list[tuple[slice, Any]]:
-        """The parts, which depend on the sizes of the gradients alone."""
+    @property
+    def shards(self) -> list[int]:
+        return [wire.shard_elems(grad, self.ranks) for grad in self.grads]
+
+    def split(self, state: GroupState, grads: list) -> list[tuple[Part, Any]]:
+        """The parts, alike on all ranks: one, or as sizes ask for."""
+        comm, reserve = state.comm, state.comm.reserve
+        votes = comm.info["one_machine"]
+        if reserve.takes_whole(comm.native, grads, votes):
+            return [(Part(slice(0, len(grads))), self.group)]
         if self.parts is None:
-            slices = list(state.comm.reserve.chunks(grads))
             self.parts = [
-                (part, self._group_of(state, part)) for part in slices
+                (part, state.native_group(part.params(self.grads, self.ranks)))
+                for part in reserve.parts(grads, self.shards, self.ranks)
             ]
         return self.parts
 
-    def _group_of(self, state: GroupState, part: slice) -> Any:
-        if part == slice(0, len(self.grads)):
-            return self.group
-        return state.native_group(self.grads[part])
+    def bring_in(
+        self, state: GroupState, part: Part, grads: list, stream: Any
+    ) -> tuple:
+        """As Reserve.bring_in, a part of the gradients."""
+        reserve, device = state.comm.reserve, state.device
+        if part.elems is None:
+            mine = grads[part.grads]
+            return reserve.bring_in(device, state.comm.native, mine, stream)
+        i = part.grads.start
+        return reserve.bring_part(
+            device, grads[i], part.elems, self.shards[i], self.ranks, stream
+        )
 
 
 @dataclass
@@ -143,13 +161,12 @@ class ReduceCall:
         grads = self.staged or self.keep
         if getattr(ticket, "_tide_call", None) is not self or not grads:
             raise make_error(INVALID, "FSDP2 reduces something else")
-        what = self.state.describing("reduce-scatter")
         run = self._queue if self.state.device.queued else self._complete
-        run(what, grads, output, self._scale(op))
+        run(grads, output, self._scale(op))
 
-    def _complete(self, what, grads: list, output, scale: float) -> None:
+    def _complete(self, grads: list, output, scale: float) -> None:
         """On the host: returns with the output complete."""
-        comm = self.state.comm
+        comm, what = self.state.comm, self.state.describing("reduce-scatter")
         comm.make_room()
         with comm.doing(what):
             addresses = [grad.data_ptr() for grad in grads]
@@ -165,16 +182,16 @@ class ReduceCall:
             request.wait("done")
         _drain_after_backward(comm)
 
-    def _queue(self, what, grads: list, output, scale: float) -> None:
+    def _queue(self, grads: list, output, scale: float) -> None:
         """On a GPU: in FSDP2's reduce-scatter stream, the current one. What
         follows there runs after peers have read the gradients."""
-        device, comm = self.state.device, self.state.comm
+        device = self.state.device
         stream, out = device.current(), output.data_ptr()
         device.delay(stream)
-        with comm.doing(what):
+        with self.state.doing("reduce-scatter"):
             for part, group in self.plan.split(self.state, grads):
-                addresses, spans, copied = comm.reserve.bring_in(
-                    device, comm.native, grads[part], stream
+                addresses, spans, copied = self.plan.bring_in(
+                    self.state, part, grads, stream
                 )
                 request = self._start(
                     group, addresses, out, output, scale, stream
@@ -297,7 +314,7 @@ def _announce(state: GroupState, call: dict) -> ReduceCall:
             wire.gradient(p._orig_size, p.fsdp_placement.dim, ranks, dtype)
             for p in params
         )
-        return ReducePlan(grads, state.native_group(grads))
+        return ReducePlan(grads, state.native_group(grads), ranks)
 
     with state.doing("reduce-scatter"):
         plan = state.plan(("reduce-scatter", dtype, *params), make)

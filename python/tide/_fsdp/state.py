@@ -31,7 +31,7 @@ class Path:
     bytes: int = 0
     seconds: float = 0.0
     slot_calls: int = 0  # of calls: gradients went through the slot
-    staged_bytes: int = 0  # of gradients that missed a GPU's arena
+    staged_bytes: int = 0  # of gradients copied to a GPU's reserve
     stock_calls: int = 0
     stock_seconds: float = 0.0
     plan: dict[str, Any] | None = None

@@ -31,3 +31,9 @@ def gradient(
     if dim == 0:
         return sharded_param(size, 0, dtype)
     return (1, ranks, math.prod(size) // ranks, dtype_name(dtype))
+
+
+def shard_elems(param: Param, ranks: int) -> int:
+    """Elements of a rank's shard of a gradient, padding included."""
+    _outer, rows, inner, _dtype = param
+    return -(-rows // ranks) * inner

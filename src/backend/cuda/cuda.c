@@ -126,6 +126,7 @@ const tdi_backend tdi_cuda_backend = {
     .abort = tdi_node_abort,
     .check = tdi_node_check,
     .publish = tdi_node_publish,
+    .vote = tdi_node_vote,
     .peer = tdi_cuda_peer,
     .poll = tdi_cuda_poll,
     .watch = tdi_node_watch,

@@ -92,6 +92,7 @@ const tdi_backend tdi_host_backend = {
     .abort = tdi_node_abort,
     .check = tdi_node_check,
     .publish = tdi_node_publish,
+    .vote = tdi_node_vote,
     .peer = tdi_host_peer,
     .copy = tdi_host_do_copy,
     .sum = tdi_host_do_sum,

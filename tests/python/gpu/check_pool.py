@@ -120,17 +120,19 @@ def check_full_arena() -> dict:
 
 
 def check_parts() -> dict:
-    """Accumulated gradients, too many for the reserve at a time."""
+    """Accumulated gradients, too many and too wide for the reserve."""
     tide.comm.close_all()
     whole = arena.Demand.reserve
-    arena.Demand.reserve = property(lambda self: self.parameter + 65536)
+    arena.Demand.reserve = property(lambda self: 512 * arena.KIB)
     try:
         case = replace(CASE, accumulate="no_sync")
         reports = training.compare(case, ("in_place", "slot_reuse"))
     finally:
         arena.Demand.reserve = whole
         tide.comm.close_all()
-    return {mode: staged_bytes(report) for mode, report in reports.items()}
+    staged = {mode: staged_bytes(report) for mode, report in reports.items()}
+    assert all(staged.values()), staged
+    return staged
 
 
 def check_auto() -> dict:
