@@ -37,6 +37,9 @@
       "cuda backend: blocks of a sum over nodes at a time; 0: no bound")       \
     X(SUM_CHUNK_KIB, "TIDE_SUM_CHUNK_KIB", 4096, 0, 1048576,                   \
       "cuda backend: KiB that one launch of a sum reads in all; 0: no bound")  \
+    X(SUM_GRAPHS, "TIDE_SUM_GRAPHS", 0, 0, 1,                                  \
+      "cuda backend: 1 hands the launches of a sum to the driver as graphs: "  \
+      "less host time, and GEMMs beside it wait longer")                       \
     X(PULL_STREAMS, "TIDE_PULL_STREAMS", 1, 1, 2,                              \
       "cuda backend: streams that land an all-gather")                         \
     X(LOCAL_COPIES, "TIDE_LOCAL_COPIES", 1, 0, 1,                              \

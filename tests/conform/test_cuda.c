@@ -65,6 +65,11 @@ static const scene scenes[] = {
      .settings = {"FAKE_DEVICES", "1", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
                   "CUDA_DEVICE_MAX_CONNECTIONS", "32"}},
     {WORLD(4, 2, 256, 64, 1, 0, 3, 1), .settings = {"TIDE_DIRECT_RAILS", "1"}},
+    /* More streams than hardware queues, unless lanes share one. */
+    {WORLD(8, 4, 512, 128, 0, 0, 3, 1),
+     .settings = {"FAKE_DEVICES", "1", "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                  "CUDA_DEVICE_MAX_CONNECTIONS", "32", "FAKE_CONNECTIONS",
+                  "32"}},
     /* Copies within a device beside those from peers, however short. */
     {WORLD(4, 4, 0, 0, 1, 0, 6, 2), .settings = {"TIDE_BESIDE_KIB", "0"}},
     {WORLD(4, 2, 256, 64, 1, 0, 6, 2),
@@ -73,6 +78,13 @@ static const scene scenes[] = {
      .settings = {"TIDE_BESIDE_KIB", "0", "FAKE_DEVICES", "4",
                   "NCCL_MULTI_RANK_GPU_ENABLE", "1",
                   "CUDA_DEVICE_MAX_CONNECTIONS", "32"}},
+    /* Sums in many launches, one by one and as graphs. */
+    {WORLD(3, 3, 0, 0, 0, 0, 3, 1), .settings = {"TIDE_SUM_CHUNK_KIB", "1"}},
+    {WORLD(4, 4, 0, 0, 1, 0, 6, 2),
+     .settings = {"TIDE_SUM_CHUNK_KIB", "1", "TIDE_SUM_GRAPHS", "1"}},
+    {WORLD(4, 2, 16384, 64, 1, 0, 3, 1),
+     .settings = {"TIDE_SUM_CHUNK_KIB", "1", "TIDE_SUM_GRAPHS", "1",
+                  "FAKE_CONNECTIONS", "1"}},
     /* Landing on two streams; copies within a device by the driver. */
     {WORLD(4, 4, 0, 0, 1, 0, 6, 2), .settings = {"TIDE_PULL_STREAMS", "2"}},
     {WORLD(4, 2, 256, 64, 1, 0, 6, 1),

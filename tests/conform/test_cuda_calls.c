@@ -35,10 +35,28 @@ static tide_comm *make_comm(const tide_bootstrap *bootstrap,
     return comm;
 }
 
+static int leave(tide_comm *comm, tide_group *group)
+{
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_close();
+    return 0;
+}
+
 static tide_status make_call(tide_group *group, uint32_t rank, uint32_t call)
 {
     return call % 2 ? call_reduce(group, rank, call)
                     : call_gather(group, rank, call);
+}
+
+/* Now and then a rank, in turn, says no, or none does. */
+static void check_vote(tide_comm *comm, const tide_bootstrap *bootstrap,
+                       uint32_t call)
+{
+    uint32_t against = call % (bootstrap->ranks + 1);
+    int all = -1;
+    CHECK_OK(tide_comm_vote(comm, bootstrap->rank != against, &all));
+    CHECK_INT(all, ==, against == bootstrap->ranks);
 }
 
 /* Waits until the others have met the fault. */
@@ -139,19 +157,20 @@ static int call_late(const tide_bootstrap *bootstrap, void *context)
         if (call % bootstrap->ranks == bootstrap->rank)
             ranks_nap(100);
         CHECK_OK(make_call(group, bootstrap->rank, call));
+        check_vote(comm, bootstrap, call);
     }
-    tide_group_free(group);
-    tide_comm_destroy(comm);
-    device_close();
-    return 0;
+    return leave(comm, group);
 }
 
 /* --- Ranks that disagree -------------------------------------------------- */
 
 typedef struct quarrel {
     uint32_t local_size;
-    bool kinds; /* a gather here, a reduction there; else another group */
+    enum { ANOTHER_GROUP, ANOTHER_KIND, A_VOTE } odd; /* the last rank's call */
+    const char *says; /* the message, of that call */
 } quarrel;
+
+#define QUARREL(...) ((void *)&(const quarrel){__VA_ARGS__})
 
 static atomic_uint ready;
 
@@ -168,14 +187,17 @@ static int disagree(const tide_bootstrap *bootstrap, void *context)
     CHECK_OK(call_gather(a, rank, 0));
     ranks_arrive(&ready, bootstrap->ranks); /* or it may be in that call yet */
     uint64_t start = tdi_now_ms();
-    tide_status status = odd && q->kinds ? call_reduce(a, rank, 1)
-                                         : call_gather(odd ? b : a, rank, 1);
+    int all;
+    tide_status status =
+        !odd || q->odd == ANOTHER_GROUP ? call_gather(odd ? b : a, rank, 1)
+        : q->odd == ANOTHER_KIND        ? call_reduce(a, rank, 1)
+                                        : tide_comm_vote(comm, 1, &all);
     CHECK_STATUS(status, TIDE_ERR_MISMATCH);
     CHECK_INT(tdi_now_ms() - start, <, RANKS_SLACK_MS);
     snprintf(name, sizeof(name), "rank %u ", bootstrap->ranks - 1);
     named += strstr(tide_last_error(), name) &&
              strstr(tide_last_error(), "first") &&
-             strstr(tide_last_error(), q->kinds ? "first" : "second");
+             strstr(tide_last_error(), q->says);
     CHECK_STATUS(call_gather(a, rank, 2), TIDE_ERR_ABORTED);
     device_settle();
     tide_group_free(a);
@@ -268,60 +290,6 @@ static int exit_with_work_queued(const tide_bootstrap *bootstrap, void *context)
     return 0;
 }
 
-/* --- Memory --------------------------------------------------------------- */
-
-/* With push landing a storage that peers cannot write is a local error, and
- * nothing has happened. */
-static int push_outside(const tide_bootstrap *bootstrap, void *context)
-{
-    tide_plan_options push = {.coll = TIDE_ALL_GATHER, .push = 1};
-    tide_request *request;
-    void *shard, *inside;
-    (void)context;
-    device_open((int)bootstrap->rank);
-    tide_comm *comm = make_comm(bootstrap, 0, RANKS_FOREVER_MS);
-    tide_group *group = call_group(comm, 64, "layer");
-    CHECK_OK(tide_group_set_options(group, &push));
-    void *outside = device_place.take(64 * 16);
-    CHECK_OK(tide_memory_take(comm, 64 * 16, &inside));
-    CHECK_OK(tide_all_gather_begin(group, &shard, &request));
-    CHECK_STATUS(tide_all_gather_start(request, &outside, device_stream()),
-                 TIDE_ERR_INVALID);
-    CHECK_TEXT(tide_last_error(), "parameter 0");
-    CHECK_TEXT(tide_last_error(), "tide_memory_take");
-    CHECK_OK(tide_all_gather_start(request, &inside, device_stream()));
-    CHECK_OK(tide_wait(request, TIDE_PHASE_DONE));
-    CHECK_OK(tide_request_free(request));
-    CHECK_OK(tide_memory_give(comm, inside));
-    tide_group_free(group);
-    tide_comm_destroy(comm);
-    device_place.sync();
-    device_place.give(outside);
-    device_close();
-    return 0;
-}
-
-/* Gradients that do not fit: a status on every rank, and smaller calls go on
- * or say that they cannot. */
-static int fill_the_arena(const tide_bootstrap *bootstrap, void *context)
-{
-    uint32_t rank = bootstrap->rank;
-    void *memory;
-    (void)context;
-    device_open((int)rank);
-    tide_comm *comm = make_comm(bootstrap, 0, RANKS_FOREVER_MS);
-    tide_group *small = call_group(comm, 256, "small");
-    CHECK_OK(call_reduce(small, rank, 0));
-    CHECK_STATUS(tide_memory_take(comm, 64 << 20, &memory), TIDE_ERR_MEMORY);
-    tide_group *large = call_group(comm, 1 << 20, "large");
-    CHECK_STATUS(call_reduce(large, rank, 1), TIDE_ERR_MEMORY);
-    CHECK_TEXT(tide_last_error(), "arena");
-    tide_group_free(large);
-    tide_group_free(small);
-    tide_comm_destroy(comm);
-    return 0;
-}
-
 /* Each call's data has its own stamp: what a signal lets through too early is
  * the last call's. */
 static int call_often(const tide_bootstrap *bootstrap, void *context)
@@ -330,11 +298,27 @@ static int call_often(const tide_bootstrap *bootstrap, void *context)
     tide_comm *comm =
         make_comm(bootstrap, *(uint32_t *)context, RANKS_FOREVER_MS);
     tide_group *group = call_group(comm, 41, "layer");
-    for (uint32_t call = 0; call < 300; call++)
+    for (uint32_t call = 0; call < 300; call++) {
         CHECK_OK(make_call(group, bootstrap->rank, call));
+        if (call % 2)
+            check_vote(comm, bootstrap, call);
+    }
+    return leave(comm, group);
+}
+
+/* Sums that are cut in many launches are graphs; nothing else is. */
+static int refuse_graphs(const tide_bootstrap *bootstrap, void *context)
+{
+    (void)context;
+    device_open((int)bootstrap->rank);
+    tide_comm *comm = make_comm(bootstrap, 1, RANKS_FOREVER_MS);
+    tide_group *group = call_group(comm, 8192, "layer");
+    CHECK_OK(call_gather(group, bootstrap->rank, 0));
+    CHECK_STATUS(call_reduce(group, bootstrap->rank, 1), TIDE_ERR_MEMORY);
+    CHECK_TEXT(tide_last_error(), "cuGraphLaunch");
+    device_settle();
     tide_group_free(group);
     tide_comm_destroy(comm);
-    device_close();
     return 0;
 }
 
@@ -349,10 +333,7 @@ static int call_default_stream(const tide_bootstrap *bootstrap, void *context)
     call_polls = 1; /* the same for all ranks of this process */
     for (uint32_t call = 0; call < 8; call++)
         CHECK_OK(make_call(group, bootstrap->rank, call));
-    tide_group_free(group);
-    tide_comm_destroy(comm);
-    device_close();
-    return 0;
+    return leave(comm, group);
 }
 
 #define FAILING(...)                                                           \
@@ -418,17 +399,22 @@ static const scene scenes[] = {
      .ranks = 3,
      .body = disagree,
      .after = somebody_named_it,
-     .context = (void *)&(const quarrel){.local_size = 3}},
+     .context = QUARREL(3, ANOTHER_GROUP, "second")},
     {.name = "another group on another node",
      .ranks = 4,
      .body = disagree,
      .after = somebody_named_it,
-     .context = (void *)&(const quarrel){.local_size = 2}},
+     .context = QUARREL(2, ANOTHER_GROUP, "second")},
     {.name = "another kind of call",
      .ranks = 2,
      .body = disagree,
      .after = somebody_named_it,
-     .context = (void *)&(const quarrel){.local_size = 2, .kinds = true}},
+     .context = QUARREL(2, ANOTHER_KIND, "reduce-scatter of first")},
+    {.name = "a vote against a call",
+     .ranks = 3,
+     .body = disagree,
+     .after = somebody_named_it,
+     .context = QUARREL(3, A_VOTE, "a vote of all ranks")},
     {.name = "abort while others wait",
      .ranks = 3,
      .body = abort_others,
@@ -457,14 +443,17 @@ static const scene scenes[] = {
      .ranks = 4,
      .body = exit_with_work_queued,
      .context = NODES(2)},
-    {.name = "push into memory out of reach", .ranks = 3, .body = push_outside},
-    {.name = "the arena is full", .ranks = 2, .body = fill_the_arena},
     {.name = "300 calls", .ranks = 3, .body = call_often, .context = NODES(3)},
     {.name = "300 calls over rails",
      .ranks = 4,
      .body = call_often,
      .context = NODES(2),
      .settings = {"FAKE_LSA_SIZE", "2"}},
+    {.name = "graphs are refused",
+     .ranks = 1,
+     .body = refuse_graphs,
+     .settings = {"FAKE_FAULT", "no_graph_launches", "FAKE_FAULT_AFTER", "15",
+                  "TIDE_SUM_GRAPHS", "1", "TIDE_SUM_CHUNK_KIB", "1"}},
     {.name = "the default stream",
      .ranks = 4,
      .body = call_default_stream,

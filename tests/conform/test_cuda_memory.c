@@ -250,12 +250,66 @@ static int keep_context(const tide_bootstrap *bootstrap, void *context)
     return 0;
 }
 
+/* With push landing a storage that peers cannot write is a local error, and
+ * nothing has happened. */
+static int push_outside(const tide_bootstrap *bootstrap, void *context)
+{
+    tide_plan_options push = {.coll = TIDE_ALL_GATHER, .push = 1};
+    tide_request *request;
+    void *shard, *inside;
+    (void)context;
+    device_open((int)bootstrap->rank);
+    tide_comm *comm = make_comm(bootstrap);
+    tide_group *group = call_group(comm, 64, "layer");
+    CHECK_OK(tide_group_set_options(group, &push));
+    void *outside = device_place.take(64 * 16);
+    CHECK_OK(tide_memory_take(comm, 64 * 16, &inside));
+    CHECK_OK(tide_all_gather_begin(group, &shard, &request));
+    CHECK_STATUS(tide_all_gather_start(request, &outside, device_stream()),
+                 TIDE_ERR_INVALID);
+    CHECK_TEXT(tide_last_error(), "parameter 0");
+    CHECK_TEXT(tide_last_error(), "tide_memory_take");
+    CHECK_OK(tide_all_gather_start(request, &inside, device_stream()));
+    CHECK_OK(tide_wait(request, TIDE_PHASE_DONE));
+    CHECK_OK(tide_request_free(request));
+    CHECK_OK(tide_memory_give(comm, inside));
+    tide_group_free(group);
+    tide_comm_destroy(comm);
+    device_place.sync();
+    device_place.give(outside);
+    device_close();
+    return 0;
+}
+
+/* Gradients that do not fit: a status on every rank, and smaller calls go on
+ * or say that they cannot. */
+static int fill_the_arena(const tide_bootstrap *bootstrap, void *context)
+{
+    uint32_t rank = bootstrap->rank;
+    void *memory;
+    (void)context;
+    device_open((int)rank);
+    tide_comm *comm = make_comm(bootstrap);
+    tide_group *small = call_group(comm, 256, "small");
+    CHECK_OK(call_reduce(small, rank, 0));
+    CHECK_STATUS(tide_memory_take(comm, 64 << 20, &memory), TIDE_ERR_MEMORY);
+    tide_group *large = call_group(comm, 1 << 20, "large");
+    CHECK_STATUS(call_reduce(large, rank, 1), TIDE_ERR_MEMORY);
+    CHECK_TEXT(tide_last_error(), "arena");
+    tide_group_free(large);
+    tide_group_free(small);
+    tide_comm_destroy(comm);
+    return 0;
+}
+
 static const scene scenes[] = {
     {.name = "take and give", .ranks = 2, .body = take_and_give},
     {.name = "the pool", .ranks = 1, .body = fill_pool},
     {.name = "gradients of the pool", .ranks = 2, .body = reduce_there},
     {.name = "misused requests", .ranks = 2, .body = misuse_requests},
     {.name = "freed before the start", .ranks = 3, .body = free_what_is_begun},
+    {.name = "push into memory out of reach", .ranks = 3, .body = push_outside},
+    {.name = "the arena is full", .ranks = 2, .body = fill_the_arena},
     {.name = "the caller's context", .ranks = 2, .body = keep_context},
 };
 

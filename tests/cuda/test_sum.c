@@ -15,6 +15,7 @@ static uint64_t seed = 21;
 static device d;
 static mirror pool; /* what sources read; they may overlap */
 static mirror out;
+static tdi_cuda_chain *chain;
 
 typedef struct sum_case {
     uint32_t sources;
@@ -101,6 +102,13 @@ static void check_output(const sum_case *c, uint64_t bytes)
     }
 }
 
+/* Every other sum has its launches in graphs. */
+static tdi_cuda_chain *next_chain(void)
+{
+    static unsigned turn;
+    return turn++ % 2 ? chain : NULL;
+}
+
 static void queue(const sum_case *c)
 {
     cu_pointer src[SOURCES];
@@ -113,7 +121,8 @@ static void queue(const sum_case *c)
 
     for (uint32_t s = 0; s < c->sources; s++)
         src[s] = pool.device + c->at[s];
-    CHECK_OK(tdi_cuda_sum_queue(d.kernels, &sum, &c->bounds, d.stream));
+    CHECK_OK(tdi_cuda_sum_queue(d.kernels, next_chain(), &sum, &c->bounds,
+                                d.stream));
 }
 
 static void check_sum(const sum_case *c)
@@ -272,7 +281,8 @@ static void test_in_place(void)
         push_mirror(&d, &out, end);
         for (unsigned s = 0; s < 3; s++)
             src[s] = s == place_of ? sum.dst : pool.device + c.at[s];
-        CHECK_OK(tdi_cuda_sum_queue(d.kernels, &sum, &bounds, d.stream));
+        CHECK_OK(tdi_cuda_sum_queue(d.kernels, next_chain(), &sum, &bounds,
+                                    d.stream));
         expect(&c);
         pull_mirror(&d, &out, end);
         check_output(&c, end);
@@ -296,8 +306,8 @@ static void test_repeats(void)
     place(&c, 0, 0);
     check_sum(&c);
     memcpy(out.want, out.got, GUARD + 4 * c.elems);
-    for (unsigned i = 0; i < TDI_COUNT(bounds); i++) {
-        c.bounds = bounds[i];
+    for (unsigned i = 0; i < 2 * TDI_COUNT(bounds); i++) {
+        c.bounds = bounds[i / 2]; /* each with graphs and without */
         if (d.small) {
             c.bounds.chunk /= 16;
             c.bounds.share /= 16;
@@ -340,8 +350,9 @@ static void test_refusal(void)
     tdi_cuda_sum sum = {.sources = SOURCES + 1, .elems = 1};
     tdi_cuda_bounds bounds = {0};
 
-    CHECK_STATUS(tdi_cuda_sum_queue(d.kernels, &sum, &bounds, d.stream),
-                 TIDE_ERR_INVALID);
+    CHECK_STATUS(
+        tdi_cuda_sum_queue(d.kernels, next_chain(), &sum, &bounds, d.stream),
+        TIDE_ERR_INVALID);
     CHECK_TEXT(tide_last_error(), "129");
 }
 
@@ -350,6 +361,7 @@ int main(int argc, char **argv)
     d = open_device(argc, argv);
     pool = take_mirror(&d, POOL);
     out = take_mirror(&d, OUT + GUARD);
+    CHECK_OK(tdi_cuda_chain_create(d.kernels, d.stream, &chain));
     fill_numbers(&seed, pool.want, POOL);
     push_mirror(&d, &pool, POOL);
     test_phases();
@@ -360,6 +372,7 @@ int main(int argc, char **argv)
     test_repeats();
     test_counter();
     test_refusal();
+    tdi_cuda_chain_free(chain);
     free_mirror(&d, &pool);
     free_mirror(&d, &out);
     close_device(&d);

@@ -6,12 +6,6 @@
 
 enum { ALIVE = 0x6d6f6475, UNLOADED = 0x64656164, MOST = 16 };
 
-struct CUfunc_st {
-    const fake_kernel *kernel;
-    cu_module module;
-    int shared_bytes;
-};
-
 /* Never freed, so that use of an unloaded one is seen. */
 struct CUmod_st {
     struct CUmod_st *next;
@@ -83,32 +77,61 @@ cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
     return CU_OK;
 }
 
+/* --- Launches ------------------------------------------------------------- */
+
 typedef struct launch_work {
     fake_work work;
     const fake_kernel *kernel;
-    void *params[8]; /* into work.extra */
+    fake_params params;
 } launch_work;
 
 static void run_launch(fake_work *work)
 {
     launch_work *launch = (launch_work *)work;
-    launch->kernel->run(fake_device_of(work->stream), launch->params,
+    launch->kernel->run(fake_device_of(work->stream), launch->params.at,
                         work->random);
 }
 
-/* Parameters are copied when the launch is called. */
-static void copy_params(launch_work *launch, void **params)
+void fake_check_function(cu_function function, const char *call)
 {
+    check_module(function->module, call);
+}
+
+fake_params fake_copy_params(const fake_kernel *kernel, void **params)
+{
+    fake_params copy = {0};
     size_t bytes = 0, at = 0;
-    const size_t *sizes = launch->kernel->sizes;
-    for (size_t i = 0; sizes[i]; i++)
-        bytes += (sizes[i] + 15) & ~(size_t)15;
-    launch->work.extra = calloc(1, bytes);
-    for (size_t i = 0; sizes[i]; i++) {
-        launch->params[i] = (char *)launch->work.extra + at;
-        memcpy(launch->params[i], params[i], sizes[i]);
-        at += (sizes[i] + 15) & ~(size_t)15;
+    for (size_t i = 0; kernel->sizes[i]; i++)
+        bytes += (kernel->sizes[i] + 15) & ~(size_t)15;
+    copy.memory = calloc(1, bytes);
+    for (size_t i = 0; kernel->sizes[i]; i++) {
+        copy.at[i] = (char *)copy.memory + at;
+        memcpy(copy.at[i], params[i], kernel->sizes[i]);
+        at += (kernel->sizes[i] + 15) & ~(size_t)15;
     }
+    return copy;
+}
+
+/* Parameters are copied when the launch is called. */
+void fake_launch(const fake_kernel *kernel, void **params, cu_stream stream)
+{
+    launch_work *launch = fake_work_new(sizeof(*launch), run_launch);
+    launch->kernel = kernel;
+    launch->params = fake_copy_params(kernel, params);
+    launch->work.extra = launch->params.memory;
+    fake_queue_work(stream, &launch->work);
+}
+
+bool fake_is_launch(const cu_kernel_node *node, int device)
+{
+    fake_check_function(node->function, "a launch");
+    uint64_t threads =
+        (uint64_t)node->block[0] * node->block[1] * node->block[2];
+    return node->function->module->device == device && node->grid[0] &&
+           node->grid[1] && node->grid[2] && threads && threads <= 1024 &&
+           !node->extra && !node->kernel &&
+           (node->shared_bytes <= 48 << 10 ||
+            node->shared_bytes <= (unsigned)node->function->shared_bytes);
 }
 
 cu_result cuLaunchKernel(cu_function function, unsigned int grid_x,
@@ -117,22 +140,21 @@ cu_result cuLaunchKernel(cu_function function, unsigned int grid_x,
                          unsigned int block_z, unsigned int shared_bytes,
                          cu_stream stream, void **params, void **extra)
 {
+    const cu_kernel_node node = {.function = function,
+                                 .grid = {grid_x, grid_y, grid_z},
+                                 .block = {block_x, block_y, block_z},
+                                 .shared_bytes = shared_bytes,
+                                 .params = params,
+                                 .extra = extra};
     cu_device device;
     cu_result result = cuCtxGetDevice(&device);
     if (result)
         return result;
-    check_module(function->module, "cuLaunchKernel");
     stream = fake_stream(stream, device, "cuLaunchKernel");
-    if (fake_device_of(stream) != device || function->module->device != device)
+    if (fake_device_of(stream) != device)
         return FAKE_INVALID_HANDLE;
-    if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z ||
-        (uint64_t)block_x * block_y * block_z > 1024 || extra ||
-        (shared_bytes > 48 << 10 &&
-         shared_bytes > (unsigned)function->shared_bytes))
+    if (!fake_is_launch(&node, device))
         return FAKE_INVALID_VALUE;
-    launch_work *launch = fake_work_new(sizeof(*launch), run_launch);
-    launch->kernel = function->kernel;
-    copy_params(launch, params);
-    fake_queue_work(stream, &launch->work);
+    fake_launch(function->kernel, params, stream);
     return CU_OK;
 }

@@ -32,9 +32,10 @@
  *       init_hangs, init_late, no_symmetric, no_host_rma, mem_alloc_fails,
  *       register_refused, register_hangs, register_late, null_window,
  *       no_multicast, multicast_null, multicast_fails, put_lost, signal_lost,
- *       no_value_waits, no_event_waits, no_signal_waits, write_late
- *   FAKE_FAULT_RANK         the rank (of a device: its number); all
- *   FAKE_FAULT_AFTER 0      calls before put_lost and signal_lost
+ *       no_graph_launches, no_value_waits, no_event_waits, no_signal_waits,
+ * write_late FAKE_FAULT_RANK         the rank (of a device: its number); all
+ *   FAKE_FAULT_AFTER 0      calls before put_lost, signal_lost and
+ *                           no_graph_launches
  *   FAKE_LATE_MS 1500       for *_late
  */
 #ifndef TIDE_TESTS_FAKE_H
@@ -202,6 +203,27 @@ typedef struct fake_kernel {
 } fake_kernel;
 
 extern const fake_kernel fake_kernels[]; /* ends with a NULL name */
+
+/* --- Launches (cuda_launch.c) --------------------------------------------- */
+
+struct CUfunc_st {
+    const fake_kernel *kernel;
+    cu_module module;
+    int shared_bytes;
+};
+
+/* A kernel's parameters, copied to `memory`, which who has it frees. */
+typedef struct fake_params {
+    void *memory;
+    void *at[8];
+} fake_params;
+
+/* Ends the process if its module is not loaded. */
+void fake_check_function(cu_function function, const char *call);
+fake_params fake_copy_params(const fake_kernel *kernel, void **params);
+void fake_launch(const fake_kernel *kernel, void **params, cu_stream stream);
+/* Would the driver of this device take it? */
+bool fake_is_launch(const cu_kernel_node *node, int device);
 
 /* --- What the two libraries export ---------------------------------------- */
 

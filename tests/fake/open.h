@@ -114,6 +114,49 @@ static inline cu_pointer alloc_device(size_t bytes)
     return memory;
 }
 
+/* --- Streams -------------------------------------------------------------- */
+
+static inline cu_stream make_stream(void)
+{
+    cu_stream stream;
+    CHECK_CALL(cuda.stream_create(&stream, CU_STREAM_NON_BLOCKING_FLAG, 0));
+    return stream;
+}
+
+static inline cu_event make_event(unsigned flags)
+{
+    cu_event event;
+    CHECK_CALL(cuda.event_create(&event, flags));
+    return event;
+}
+
+static inline void use_device(int device)
+{
+    cu_context context;
+    CHECK_CALL(cuda.primary_retain(&context, device));
+    CHECK_CALL(cuda.context_set(context));
+}
+
+static inline void wait_value(cu_stream stream, cu_pointer at, uint64_t value)
+{
+    cu_mem_op op = {.operation = CU_OP_WAIT_64, .address = at, .value = value};
+    CHECK_CALL(cuda.mem_ops(stream, 1, &op, 0));
+}
+
+static inline void write_value(cu_stream stream, cu_pointer at, uint64_t value)
+{
+    cu_mem_op op = {.operation = CU_OP_WRITE_64, .address = at, .value = value};
+    CHECK_CALL(cuda.mem_ops(stream, 1, &op, 0));
+}
+
+static inline cu_pointer make_cell(cu_stream stream)
+{
+    cu_pointer cell = alloc_device(8);
+    CHECK_CALL(cuda.fill_8_async(cell, 0, 8, stream));
+    CHECK_CALL(cuda.stream_sync(stream));
+    return cell;
+}
+
 /* --- Scenes --------------------------------------------------------------- */
 
 /* Runs a scene in a child with the setting; returns how it ended, and what it

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "base/util.h"
 #include "probe/params.h"
@@ -65,7 +66,10 @@ tide_status gpu_open(gpu *g, bool low_priority)
     TRY_CUDA(g, module_load(&g->module, probe_image));
     TRY_CUDA(g, module_function(&g->copy, g->module, "probe_copy"));
     TRY_CUDA(g, module_function(&g->spin, g->module, "probe_spin"));
-    return open_streams(g, low_priority);
+    TDI_TRY(open_streams(g, low_priority));
+    return tdi_env_number(TDI_ENV_SUM_GRAPHS)
+               ? tdi_cuda_chain_create(g->kernels, g->beside, &g->chain)
+               : TIDE_OK;
 }
 
 void gpu_close(gpu *g)
@@ -73,6 +77,7 @@ void gpu_close(gpu *g)
     const cu_stream streams[] = {g->stream, g->beside, g->copies};
     if (!g->context)
         return;
+    tdi_cuda_chain_free(g->chain);
     for (size_t i = 0; i < TDI_COUNT(streams); i++)
         if (streams[i])
             g->cuda->stream_destroy(streams[i]);

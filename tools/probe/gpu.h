@@ -11,6 +11,7 @@
 typedef struct gpu {
     const tdi_cuda_api *cuda;
     tdi_cuda_kernels *kernels;
+    tdi_cuda_chain *chain; /* of sums; NULL: launches go one by one */
     cu_context context;
     cu_module module; /* the probe's own kernels */
     cu_function copy;

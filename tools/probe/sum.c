@@ -36,7 +36,8 @@ static tide_status do_copy(const gpu *g, void *context)
 static tide_status do_sum(const gpu *g, void *context)
 {
     const job *j = context;
-    return tdi_cuda_sum_queue(g->kernels, &j->sum, &j->bounds, g->stream);
+    return tdi_cuda_sum_queue(g->kernels, g->chain, &j->sum, &j->bounds,
+                              g->stream);
 }
 
 /* Copies of tide's own: rows of `width` bytes at twice that, 64 of them. */

@@ -209,7 +209,7 @@ static tide_status do_sum(walk *w, const tide_op *op)
         src[i] = own ? w->own + place(op->dst_pitch, bytes)
                      : address(w, op->src) + i * pitch;
     }
-    return tdi_cuda_sum_queue(w->g->kernels, &sum, &w->mode.bounds,
+    return tdi_cuda_sum_queue(w->g->kernels, w->g->chain, &sum, &w->mode.bounds,
                               w->g->beside);
 }
 

@@ -23,6 +23,9 @@ typedef struct CUstream_st *cu_stream;
 typedef struct CUevent_st *cu_event;
 typedef struct CUmod_st *cu_module;
 typedef struct CUfunc_st *cu_function;
+typedef struct CUgraph_st *cu_graph;
+typedef struct CUgraphNode_st *cu_node;
+typedef struct CUgraphExec_st *cu_graph_exec;
 
 typedef struct cu_uuid { /* CUuuid */
     char bytes[16];
@@ -134,6 +137,18 @@ typedef struct cu_copy_attributes {
     unsigned int flags;
 } cu_copy_attributes;
 
+/* CUDA_KERNEL_NODE_PARAMS_v2 */
+typedef struct cu_kernel_node {
+    cu_function function;
+    unsigned int grid[3];
+    unsigned int block[3];
+    unsigned int shared_bytes;
+    void **params;
+    void **extra;
+    void *kernel;       /* CUkernel, instead of a function; NULL */
+    cu_context context; /* of such a kernel */
+} cu_kernel_node;
+
 /* Flags of cuMemHostRegister: for every context, and for devices to touch. */
 enum { CU_HOST_PORTABLE = 1, CU_HOST_DEVICE_MAP = 2 };
 
@@ -200,7 +215,18 @@ enum { CU_HOST_PORTABLE = 1, CU_HOST_DEVICE_MAP = 2 };
       (cu_function function, unsigned int grid_x, unsigned int grid_y,         \
        unsigned int grid_z, unsigned int block_x, unsigned int block_y,        \
        unsigned int block_z, unsigned int shared_bytes, cu_stream stream,      \
-       void **params, void **extra))
+       void **params, void **extra))                                           \
+    X(graph_create, cuGraphCreate, (cu_graph * graph, unsigned int flags))     \
+    X(graph_destroy, cuGraphDestroy, (cu_graph graph))                         \
+    X(graph_add_kernel, cuGraphAddKernelNode_v2,                               \
+      (cu_node * node, cu_graph graph, const cu_node *after, size_t count,     \
+       const cu_kernel_node *params))                                          \
+    X(graph_instantiate, cuGraphInstantiateWithFlags,                          \
+      (cu_graph_exec * exec, cu_graph graph, unsigned long long flags))        \
+    X(graph_set_kernel, cuGraphExecKernelNodeSetParams_v2,                     \
+      (cu_graph_exec exec, cu_node node, const cu_kernel_node *params))        \
+    X(graph_launch, cuGraphLaunch, (cu_graph_exec exec, cu_stream stream))     \
+    X(graph_exec_destroy, cuGraphExecDestroy, (cu_graph_exec exec))
 
 /* Used where the driver has it (13.0 and newer), else copy_2d_async. */
 #define TDI_CUDA_OPTIONAL_FUNCTIONS(X)                                         \

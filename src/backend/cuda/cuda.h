@@ -52,8 +52,9 @@ typedef struct cuda_batch {
 } cuda_batch;
 
 typedef struct cuda_flow {
-    cu_stream stream[CUDA_QUEUES]; /* NULL: no lane has that queue */
-    cu_stream beside;              /* of local copies beside peers'; or NULL */
+    cu_stream stream[CUDA_QUEUES];      /* NULL: no lane has that queue */
+    tdi_cuda_chain *chain[CUDA_QUEUES]; /* NULL: launches go one by one */
+    cu_stream beside; /* of local copies beside peers'; or NULL */
     cu_event fork;
     cu_event join;
     cu_event end;               /* of the last plan */
@@ -76,6 +77,8 @@ typedef struct cuda_state {
     tdi_cuda_bounds sum_bounds;
     tdi_cuda_bounds land_bounds;
     int priority;
+    bool folded;           /* a flow has one stream for all lanes */
+    bool sum_graphs;       /* launches of a sum are graphs */
     bool own_kernel;       /* copies within the device are one of ours */
     uint64_t beside_bytes; /* from which they run beside those from peers */
     bool direct_rails;     /* ranks of other nodes that are in reach: no NCCL */

@@ -125,6 +125,7 @@ tide_status tdi_cuda_open_device(tide_comm *comm, const uint64_t *machines)
     cuda->sum_bounds = read_bounds(TDI_ENV_SUM_CTAS);
     cuda->land_bounds = read_bounds(TDI_ENV_LAND_CTAS);
     comm->together = (int)tdi_env_number(TDI_ENV_PULL_STREAMS);
+    cuda->sum_graphs = tdi_env_number(TDI_ENV_SUM_GRAPHS);
     cuda->own_kernel = tdi_env_number(TDI_ENV_LOCAL_COPIES);
     cuda->beside_bytes = (uint64_t)tdi_env_number(TDI_ENV_BESIDE_KIB) << 10;
     cuda->direct_rails = tdi_env_number(TDI_ENV_DIRECT_RAILS);
@@ -187,6 +188,14 @@ static uint32_t count_sharers(const tide_comm *comm, const cu_uuid *all)
     return most;
 }
 
+/* Ranks that share a device may not stand behind one another: fewer streams. */
+static void fit_queues(tide_comm *comm, const cu_uuid *all)
+{
+    uint32_t sharers = count_sharers(comm, all);
+    cuda_of(comm)->folded =
+        sharers > 1 && sharers * count_streams(comm) > count_connections();
+}
+
 /* Neither is an error, and neither shows but by its harm. */
 static void warn_of_queues(const tide_comm *comm, const cu_uuid *all)
 {
@@ -232,8 +241,10 @@ tide_status tdi_cuda_share_device(tide_comm *comm,
     for (uint32_t r = 0; !status && r < bootstrap->ranks; r++)
         cuda->is_here[r] = !memcmp(&all[r], &mine, sizeof(mine));
     comm->staged = tdi_comm_staged(!status && needs_staging(comm, all));
-    if (!status)
+    if (!status) {
+        fit_queues(comm, all);
         warn_of_queues(comm, all);
+    }
     free(all);
     return status;
 }

@@ -145,14 +145,25 @@ void tdi_cuda_kernels_count_time(tdi_cuda_kernels *kernels, cu_pointer counter)
     kernels->counter = counter;
 }
 
-tide_status tdi_cuda_launch(const tdi_cuda_kernels *kernels, tdi_kernel_id id,
-                            uint32_t blocks, void **params, cu_stream stream)
+cu_kernel_node tdi_cuda_node(const tdi_cuda_kernels *kernels, tdi_kernel_id id,
+                             uint32_t blocks, void **params)
 {
     const kernel *what = &kernels_of[id];
     bool sums =
         id == TDI_KERNEL_tide_sum_bulk || id == TDI_KERNEL_tide_sum_bulk_many;
+    return (cu_kernel_node){.function = kernels->function[id],
+                            .grid = {blocks, 1, 1},
+                            .block = {what->threads, 1, 1},
+                            .shared_bytes = sums ? kernels->ring : what->shared,
+                            .params = params};
+}
+
+tide_status tdi_cuda_launch(const tdi_cuda_kernels *kernels, tdi_kernel_id id,
+                            uint32_t blocks, void **params, cu_stream stream)
+{
+    cu_kernel_node node = tdi_cuda_node(kernels, id, blocks, params);
     cu_result result = kernels->cuda->launch(
-        kernels->function[id], blocks, 1, 1, what->threads, 1, 1,
-        sums ? kernels->ring : what->shared, stream, params, NULL);
-    return tdi_cuda_kernels_check(kernels->cuda, result, what->name);
+        node.function, node.grid[0], node.grid[1], node.grid[2], node.block[0],
+        node.block[1], node.block[2], node.shared_bytes, stream, params, NULL);
+    return tdi_cuda_kernels_check(kernels->cuda, result, kernels_of[id].name);
 }

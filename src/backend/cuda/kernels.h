@@ -56,9 +56,27 @@ tide_status tdi_cuda_kernels_load(const tdi_cuda_api *cuda,
                                   tdi_cuda_kernels **kernels);
 void tdi_cuda_kernels_free(tdi_cuda_kernels *kernels); /* NULL is fine */
 
-/* Queues a sum on the stream: one launch or several, none waits. */
+/*
+ * Graphs of 2 to TDI_CUDA_CHAIN launches in a row, for sums that are cut in
+ * many. A node costs the host 0.6 us, a launch of its own 3 to 4; launches
+ * follow one another sooner, and what waits for SMs beside them waits longer
+ * (docs/performance.md, Bounds of a sum). A chain serves one stream at a time:
+ * where two share one, the driver has the later graph wait for the earlier.
+ */
+enum { TDI_CUDA_CHAIN = 16 };
+typedef struct tdi_cuda_chain tdi_cuda_chain;
+
+/* Runs each of its graphs once, with nothing to add, and waits for the stream:
+ * what the driver sets up at first use can wait for other streams. The kernels
+ * must outlive it. */
+tide_status tdi_cuda_chain_create(const tdi_cuda_kernels *kernels,
+                                  cu_stream stream, tdi_cuda_chain **chain);
+void tdi_cuda_chain_free(tdi_cuda_chain *chain); /* NULL is fine */
+
+/* Queues a sum on the stream: one launch or several, none waits. With a chain
+ * (NULL: without) several of a sum of up to 16 sources are graphs. */
 tide_status tdi_cuda_sum_queue(const tdi_cuda_kernels *kernels,
-                               const tdi_cuda_sum *sum,
+                               tdi_cuda_chain *chain, const tdi_cuda_sum *sum,
                                const tdi_cuda_bounds *bounds, cu_stream stream);
 
 /* Queues copies, in no order among themselves: one launch for up to 64 of them,

@@ -281,9 +281,9 @@ tide_status tdi_cuda_sum_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
     }
     TDI_TRY(tdi_cuda_flush(comm, flow));
     TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
-    return tdi_cuda_sum_queue(cuda->kernels, &call,
-                              lands ? &cuda->land_bounds : &cuda->sum_bounds,
-                              stream);
+    return tdi_cuda_sum_queue(
+        cuda->kernels, cuda->flows[flow].chain[queue], &call,
+        lands ? &cuda->land_bounds : &cuda->sum_bounds, stream);
 }
 
 /* --- Signals and waits -------------------------------------------------- */

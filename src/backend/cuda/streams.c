@@ -47,7 +47,9 @@ bool tdi_cuda_copies_beside(const tide_comm *comm)
     const cuda_state *cuda = cuda_of(comm);
     uint32_t size = comm->topology.local_size;
     uint32_t first = comm->rank - comm->rank % size;
-    for (uint32_t r = first; cuda->own_kernel && r < first + size; r++)
+    if (cuda->folded || !cuda->own_kernel)
+        return false;
+    for (uint32_t r = first; r < first + size; r++)
         if (!cuda->is_here[r])
             return true;
     return false;
@@ -127,7 +129,9 @@ static tide_status take_mark(tide_comm *comm, tdi_mark **mark)
 
 /* --- A plan's beginning and end ----------------------------------------- */
 
-/* With one node an all-gather has nothing to overlap, and level 1 of a
+/* Where streams would outnumber the hardware queues all lanes share one: plans
+ * end in array order, too (tests/unit/test_folded.c). Otherwise:
+ * With one node an all-gather has nothing to overlap, and level 1 of a
  * reduce-scatter copies while it sums, if it stages at all. Pulls on COPY
  * (TIDE_PULL_STREAMS=2) run beside those on LAND. */
 uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
@@ -144,6 +148,8 @@ uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
                              [TIDE_LANE_RECV] = 3,
                              [TIDE_LANE_LAND] = 3},
     };
+    if (cuda_of(comm)->folded)
+        return 0;
     bool pulls_on_copy = flow == TDI_FLOW_GATHER && comm->together > 1;
     if (comm->topology.nodes > 1)
         return pulls_on_copy && lane == TIDE_LANE_COPY ? 3 : rails[flow][lane];
@@ -291,6 +297,8 @@ static void free_rail_events(tide_comm *comm, cuda_rail *rail)
 static void free_flow(tide_comm *comm, cuda_flow *flow)
 {
     for (int q = 0; q < CUDA_QUEUES; q++) {
+        tdi_cuda_chain_free(flow->chain[q]);
+        flow->chain[q] = NULL;
         if (flow->stream[q])
             cuda_of(comm)->cuda->stream_destroy(flow->stream[q]);
         flow->stream[q] = NULL;

@@ -94,38 +94,79 @@ static uint32_t most_blocks(const tdi_cuda_kernels *kernels,
     return (uint32_t)tdi_min(tdi_ceil_div(count, share), INT32_MAX);
 }
 
-static tide_status queue_launches(const tdi_cuda_kernels *kernels,
-                                  const tdi_cuda_sum *sum,
-                                  const tdi_cuda_bounds *bounds,
-                                  cu_stream stream)
-{
+/* A sum's launches that are not handed over yet. */
+typedef struct batch {
+    const tdi_cuda_kernels *kernels;
+    tdi_cuda_chain *chain;
+    cu_stream stream;
+    tdi_kernel_id id;
     tdi_sum_many sources; /* few are its beginning */
+    tdi_sum_launch launches[TDI_CUDA_CHAIN];
+    uint32_t count;
+    uint32_t most;
+} batch;
+
+static tide_status hand_over(batch *b)
+{
+    uint32_t count = b->count;
+    void *params[] = {&b->launches[0].params, &b->sources};
+    b->count = 0;
+    if (count > 1)
+        return tdi_cuda_chain_queue(b->chain, b->id, b->launches, count,
+                                    (tdi_sum_few *)&b->sources, b->stream);
+    return count ? tdi_cuda_launch(b->kernels, b->id, b->launches[0].blocks,
+                                   params, b->stream)
+                 : TIDE_OK;
+}
+
+/* As the nodes of a chain do, whose parameters keep their sizes. */
+static bool takes_few(tdi_kernel_id id)
+{
+    return id != TDI_KERNEL_tide_sum_bulk_many &&
+           id != TDI_KERNEL_tide_sum_loads_many;
+}
+
+static void open_batch(batch *b, const tdi_cuda_kernels *kernels,
+                       tdi_cuda_chain *chain, const tdi_cuda_sum *sum,
+                       cu_stream stream)
+{
+    size_t count = sum->flags & TIDE_SWITCH ? 1 : sum->sources;
+    b->kernels = kernels;
+    b->chain = chain;
+    b->stream = stream;
+    b->id = choose_kernel(sum);
+    b->count = 0;
+    b->most = chain && takes_few(b->id) ? TDI_CUDA_CHAIN : 1;
+    memcpy(b->sources.src, sum->src, count * sizeof(b->sources.src[0]));
+}
+
+static tide_status queue_launches(batch *b, const tdi_cuda_sum *sum,
+                                  const tdi_cuda_bounds *bounds)
+{
     tdi_sum_params p = {
         .dst = sum->dst,
-        .counter = kernels->counter,
-        .sources = sum->sources,
+        .counter = b->kernels->counter,
+        .sources = sum->flags & TIDE_SWITCH ? 1 : sum->sources,
         .flags = sum->flags & (TIDE_SRC_BF16 | TIDE_DST_BF16 | TIDE_ADD),
-        .ring = kernels->ring,
+        .ring = b->kernels->ring,
         .scale = sum->flags & TIDE_SCALE ? sum->scale : 1,
     };
-    void *params[] = {&p, &sources};
-    if (sum->flags & TIDE_SWITCH)
-        p.sources = 1;
-    tdi_kernel_id id = choose_kernel(sum);
-    memcpy(sources.src, sum->src, p.sources * sizeof(sources.src[0]));
     for (; p.first < sum->elems; p.first += p.count) {
         p.count = next_count(sum, p.first, bounds->chunk);
         uint32_t blocks =
-            set_tile(&p, most_blocks(kernels, sum, bounds, p.count));
-        TDI_TRY(tdi_cuda_launch(kernels, id, blocks, params, stream));
+            set_tile(&p, most_blocks(b->kernels, sum, bounds, p.count));
+        b->launches[b->count++] = (tdi_sum_launch){p, blocks};
+        if (b->count == b->most)
+            TDI_TRY(hand_over(b));
     }
-    return TIDE_OK;
+    return hand_over(b);
 }
 
 tide_status tdi_cuda_sum_queue(const tdi_cuda_kernels *kernels,
-                               const tdi_cuda_sum *sum,
+                               tdi_cuda_chain *chain, const tdi_cuda_sum *sum,
                                const tdi_cuda_bounds *bounds, cu_stream stream)
 {
+    batch b; /* large, so it is not cleared */
     if (sum->sources > TDI_CUDA_SOURCES)
         return tdi_fail(TIDE_ERR_INVALID,
                         "a sum of %u sources; the kernels add at most %d",
@@ -134,5 +175,6 @@ tide_status tdi_cuda_sum_queue(const tdi_cuda_kernels *kernels,
         return TIDE_OK;
     if (!sum->sources)
         return queue_zeros(kernels, sum, stream);
-    return queue_launches(kernels, sum, bounds, stream);
+    open_batch(&b, kernels, chain, sum, stream);
+    return queue_launches(&b, sum, bounds);
 }

@@ -305,9 +305,23 @@ static tide_status try_beside(tide_comm *comm, cuda_flow *flow)
                           comm->rank, "trying a stream");
 }
 
+/* The graphs of a lane that sums, which may share its stream with another. */
+static tide_status make_chain(tide_comm *comm, tide_lane lane)
+{
+    const cuda_state *cuda = cuda_of(comm);
+    uint8_t queue = tdi_cuda_queue_of(comm, TDI_FLOW_REDUCE, lane);
+    cuda_flow *flow = &cuda_of(comm)->flows[TDI_FLOW_REDUCE];
+    if (!cuda->sum_graphs || flow->chain[queue])
+        return TIDE_OK;
+    return tdi_cuda_chain_create(cuda->kernels, flow->stream[queue],
+                                 &flow->chain[queue]);
+}
+
 static tide_status try_queues(tide_comm *comm, void *context)
 {
     (void)context;
+    TDI_TRY(make_chain(comm, TIDE_LANE_SUM));
+    TDI_TRY(make_chain(comm, TIDE_LANE_LAND));
     for (tdi_flow_id id = 0; id < TDI_FLOWS; id++) {
         cuda_flow *flow = &cuda_of(comm)->flows[id];
         for (uint8_t queue = 0; queue < CUDA_QUEUES; queue++)
