@@ -3,8 +3,13 @@
 Usage, under torchrun: fsdp_step.py MODE [JSON]. MODE is "stock", "symm_mem"
 (stock on NCCL's symmetric memory, see fsdp_symm_mem) or one of tide's. A
 Llama-style model, bf16 parameters, fp32 reduction: MODEL in the environment
-names its shape ("small", "llama3.1-8b"), LAYERS its depth. One process a mode,
-so that no memory of another is in the figures.
+names its shape ("small", "llama3.1-8b"), LAYERS its depth, BATCH and SEQUENCE
+what a rank has of a batch: the larger, the less a step waits for the host. One
+process a mode, so that no memory of another is in the figures.
+
+"host_us_per_call" is the host's time in each of FSDP2's collectives. Calls of
+tide have the hosts of all ranks wait for one another: "host_us_without_waits"
+takes of each call the time of the rank that came last.
 
 With PROFILE=1 in the environment "host_profile" says what the host does in
 FSDP2's collectives, from a few more steps.
@@ -48,7 +53,7 @@ LARGE = ModelConfig(
     **SHAPES[os.environ.get("MODEL", "small")],
 )
 SMALL = ModelConfig(layers=2, sequence=32)  # where there is no GPU
-BATCH = 2
+BATCH = int(os.environ.get("BATCH", "2"))
 WARM_UP, STEPS, MARKED_STEPS = 4, 16, 4
 
 
@@ -143,14 +148,17 @@ def main() -> None:
     dist.barrier()
     losses = []
     times = train(model, config, device, STEPS, losses.append)
+    own = host.without_waits()
     results |= {
         "ranks": dist.get_world_size(),
         "layers": config.layers,
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": median(times),
         "step_min_ms": min(times),
-        "host_us_per_call": host.microseconds(),
-        "host_ms_per_step": 1e3 * sum(host.seconds.values()) / STEPS,
+        "host_us_per_call": fsdp_times.per_call(host.seconds),
+        "host_ms_per_step": fsdp_times.per_step(host.seconds, STEPS),
+        "host_us_without_waits": fsdp_times.per_call(own),
+        "host_ms_without_waits": fsdp_times.per_step(own, STEPS),
         "loss": losses[-1],
         "failures": [],
     }

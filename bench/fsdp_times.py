@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
 TIMED = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
@@ -24,8 +25,8 @@ class HostTime:
 
     def __init__(self) -> None:
         self.profile: cProfile.Profile | None = None
-        self.seconds = dict.fromkeys(TIMED, 0.0)
-        self.calls = dict.fromkeys(TIMED, 0)
+        self.seconds: dict[str, list[float]] = {}  # of each call
+        self.reset()
         for name in TIMED:
             self._wrap(name, getattr(_fsdp_param_group, name))
 
@@ -35,22 +36,40 @@ class HostTime:
             # Of this thread alone: the backward runs in one of its own.
             run = self.profile.runcall if self.profile else _call
             result = run(original, *args, **kwargs)
-            self.seconds[name] += time.perf_counter() - started
-            self.calls[name] += 1
+            self.seconds[name].append(time.perf_counter() - started)
             return result
 
         setattr(_fsdp_param_group, name, timed)
 
     def reset(self) -> None:
-        self.seconds = dict.fromkeys(TIMED, 0.0)
-        self.calls = dict.fromkeys(TIMED, 0)
+        self.seconds = {name: [] for name in TIMED}
 
-    def microseconds(self) -> dict[str, float]:
-        """Of a call, on average."""
+    def without_waits(self) -> dict[str, list[float]]:
+        """Of each call the least of all ranks' times: calls that have hosts
+        wait for one another keep those that come first, not the last one.
+        Collective."""
+        everyone: list = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, self.seconds)
         return {
-            name: round(1e6 * self.seconds[name] / max(calls, 1), 1)
-            for name, calls in self.calls.items()
+            name: [
+                min(call)
+                for call in zip(*(each[name] for each in everyone), strict=True)
+            ]
+            for name in TIMED
         }
+
+
+def per_call(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """Microseconds, on average."""
+    return {
+        name: round(1e6 * sum(calls) / max(len(calls), 1), 1)
+        for name, calls in seconds.items()
+    }
+
+
+def per_step(seconds: dict[str, list[float]], steps: int) -> float:
+    """Milliseconds, of all of them."""
+    return 1e3 * sum(map(sum, seconds.values())) / steps
 
 
 def _call(function, *args, **kwargs):

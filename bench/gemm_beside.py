@@ -2,8 +2,8 @@
 
 Two ranks or more, one GPU each, under torchrun. Every rank keeps a collective
 running on a side stream and times bf16 GEMMs of one wave on its own stream:
-alone, beside tide's all-gather and reduce-scatter, and beside NCCL's. The
-medians of the slowest rank are printed, and written as JSON.
+alone, beside tide's all-gather and reduce-scatter, and beside NCCL's, in turns.
+The medians of the slowest rank are printed, and written as JSON.
 
     python3 -m torch.distributed.run --nproc-per-node 2 bench/gemm_beside.py \
         --json out.json
@@ -146,48 +146,75 @@ def time_gemms(count: int, beside=None, calls: int = 0) -> list[float]:
     return [*times, ends[0].elapsed_time(ends[1]) / max(calls, 1)]
 
 
-def measure(name: str, count: int, beside=None) -> dict:
-    """The GEMMs while the collective runs: it is asked for as often as it
-    takes to outlast them."""
-    calls = 0
-    if beside:
-        for _ in range(3):
-            alone = time_gemms(0, beside, 10)[-1]
-        # As many on every rank.
-        everyone = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, int(count * GEMM_MS / alone) + 4)
-        calls = max(everyone)
-    times = time_gemms(count, beside, calls)
-    mine = {
-        "gemm_ms": statistics.median(times[:-1]),
-        "mean_ms": statistics.fmean(times[:-1]),
-        "collective_ms": times[-1],
-    }
+def calls_for(count: int, beside) -> int:
+    """As many collectives as outlast the GEMMs; alike on every rank."""
+    for _ in range(3):
+        alone = time_gemms(0, beside, 10)[-1]
     everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    worst = {key: max(each[key] for each in everyone) for key in mine}
-    return {"variant": name, "calls": calls, **worst}
+    dist.all_gather_object(everyone, int(count * GEMM_MS / alone) + 4)
+    return max(everyone)
+
+
+def measure(variants: dict, count: int, turns: int) -> list[dict]:
+    """GEMMs in the company of each variant, which take turns: the clocks of a
+    GPU change while it works. Medians of all turns."""
+    calls = {
+        name: calls_for(count, beside) if beside else 0
+        for name, beside in variants.items()
+    }
+    gemms: dict = {name: [] for name in variants}
+    collectives: dict = {name: [] for name in variants}
+    for _ in range(turns):
+        for name, beside in variants.items():
+            times = time_gemms(count, beside, calls[name])
+            gemms[name] += times[:-1]
+            collectives[name].append(times[-1])
+    return [
+        {
+            "variant": name,
+            "calls": calls[name],
+            "gemm_ms": statistics.median(gemms[name]),
+            "mean_ms": statistics.fmean(gemms[name]),
+            "collective_ms": statistics.median(collectives[name]),
+        }
+        for name in variants
+    ]
+
+
+def compare(rows: list[dict]) -> list[dict]:
+    """Of each row the slowest rank's figures; each rank's slowdown is against
+    its own GEMMs alone, the first row."""
+    for row in rows:
+        row["slowdown_percent"] = 100 * (
+            row["gemm_ms"] / rows[0]["gemm_ms"] - 1
+        )
+    everyone: list = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, rows)
+    return [
+        {
+            key: max(row[key] for row in same) if key != "variant" else value
+            for key, value in same[0].items()
+        }
+        for same in zip(*everyone, strict=True)
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=32 << 20)
-    parser.add_argument("--gemms", type=int, default=200)
+    parser.add_argument("--gemms", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json")
     arguments = parser.parse_args()
     start(WATCHDOG_S)
+    variants: dict = {"alone": None}
     tide, nccl = Tide(arguments.bytes), Nccl(arguments.bytes)
-    rows = [measure("alone", arguments.gemms)]
     for name, kind in (("tide", tide), ("nccl", nccl)):
         for op in ("all_gather", "reduce_scatter"):
-            rows.append(
-                measure(f"{name} {op}", arguments.gemms, getattr(kind, op))
-            )
-    rows.append(measure("alone again", arguments.gemms))
+            variants[f"{name} {op}"] = getattr(kind, op)
+    rows = compare(measure(variants, arguments.gemms, arguments.turns))
     if dist.get_rank() == 0:
-        base = min(rows[0]["gemm_ms"], rows[-1]["gemm_ms"])
         for row in rows:
-            row["slowdown_percent"] = 100 * (row["gemm_ms"] / base - 1)
             print(
                 f"{row['variant']:22s} gemm {row['gemm_ms']:.4f} ms "
                 f"(mean {row['mean_ms']:.4f}), {row['slowdown_percent']:+.1f}%"

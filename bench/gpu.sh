@@ -52,14 +52,28 @@ soak() {
     perf 3 120 --soak 2000 --ranks 4 --local 2 --group uneven --scale 16
 }
 
-# The tables. All baselines take turns with tide in each iteration.
+# The tables. Baselines take turns with tide in each iteration; eight ranks of
+# one GPU gather beside few of them (docs/cuda.md, Streams), and reduce in
+# longer launches, which suit ranks that share it.
 tables() {
-    local ranks=8 all=nccl,nccl-ce,nccl-sym,flat,layout
-    [ "$gpus" -gt 1 ] && ranks=$gpus
-    perf 70 240 --op ag,rs --ranks $ranks --bytes 1M,8M,32M,128M --iters 20 \
-        --baseline $all --json "$out/tables-$ranks.json"
-    perf 20 120 --op ag,rs --ranks $ranks --group llama3.1-70b --scale 4 \
-        --iters 10 --baseline $all --json "$out/tables-$ranks-70b.json"
+    local all=nccl,nccl-ce,nccl-sym,flat,layout few
+    local sizes="--bytes 1M,8M,32M,128M --iters 20"
+    local block="--group llama3.1-70b --scale 4 --iters 10"
+    if [ "$gpus" -gt 1 ]; then
+        perf 70 240 --op ag,rs --ranks "$gpus" $sizes --baseline $all \
+            --json "$out/tables-$gpus.json"
+        perf 20 120 --op ag,rs --ranks "$gpus" $block --baseline $all \
+            --json "$out/tables-$gpus-70b.json"
+        return
+    fi
+    for few in nccl-sym,layout nccl; do
+        perf 16 120 --op ag --ranks 8 $sizes --baseline $few \
+            --json "$out/tables-8-ag-${few%,*}.json"
+        perf 4 120 --op ag --ranks 8 $block --baseline $few \
+            --json "$out/tables-8-ag-70b-${few%,*}.json"
+    done
+    TIDE_SUM_CTAS=32 TIDE_SUM_CHUNK_KIB=16384 perf 40 240 --op rs --ranks 8 \
+        $sizes --baseline $all --json "$out/tables-8-rs.json"
 }
 
 rails() {
@@ -70,10 +84,13 @@ rails() {
 }
 
 probe() {
+    local k
     step 90 80 "$build/tide-probe" --run copy,sum --json "$out/probe-sum.json"
-    step 120 60 "$build/tide-probe" --run gemm --json "$out/probe-gemm.json"
-    step 120 60 "$build/tide-probe" --run gemm --priority low --ctas 8,16 \
-        --chunk 2M,8M --share 64K,128K,512K --json "$out/probe-low.json"
+    for k in 8192 28672; do
+        step 120 60 "$build/tide-probe" --run gemm --gemm 1536x2816x$k \
+            --ctas 32,128 --chunk 2M,4M --json "$out/probe-gemm-$k.json"
+    done
 }
 
 run_parts kernels conform soak tables rails probe sanitizer
+finish

@@ -9,7 +9,13 @@ import sys
 from pathlib import Path
 
 MEMORY = ("peak_allocated", "peak_reserved", "held", "gpu_used")  # MiB
-COLUMNS = ("mode", "step ms", "exposed ms", "host ms", "arena MiB", *MEMORY)
+TIMES = {  # a step, in milliseconds
+    "step ms": "step_ms",
+    "exposed ms": "exposed_ms",
+    "host ms": "host_ms_per_step",
+    "without waits": "host_ms_without_waits",
+}
+COLUMNS = ("mode", *TIMES, "arena MiB", *MEMORY)
 
 
 def read_part(folder: Path, line: str) -> tuple[str, dict]:
@@ -33,9 +39,7 @@ def step_row(result: dict) -> tuple[str, ...]:
     memory = [f"{result['memory'].get(key, 0):.0f}" for key in MEMORY]
     return (
         result["mode"],
-        f"{result['step_ms']:.1f}",
-        f"{result['exposed_ms']:.1f}",
-        f"{result['host_ms_per_step']:.1f}",
+        *(f"{result[key]:.1f}" for key in TIMES.values()),
         f"{comm.get('arena_bytes', 0) / 2**20:.0f}",
         *memory,
     )

@@ -2,8 +2,10 @@
 # What only several GPUs of one host can show, in under ten minutes: conformance
 # with one rank a GPU, whether an all-gather needs SMs, how many SMs collectives
 # take, what they cost a GEMM beside them, the tables against NCCL, and FSDP2
-# on blocks of the shape of Llama 3.1 8B. Two ranks share a GPU that is alone;
-# held, sms and FSDP2 on symmetric memory mean nothing there and are skipped.
+# on blocks of the shape of Llama 3.1 8B. Only if asked for, as it takes minutes
+# of its own: bounds, FSDP2 with other bounds of sums. Two ranks share a GPU
+# that is alone; held, sms and FSDP2 on symmetric memory mean nothing there and
+# are skipped.
 #
 #   bench/multi_gpu.sh FOLDER [PART...]     parts: see the end of this file
 #
@@ -68,6 +70,24 @@ tables() {
         --baseline $all --json "$out/tables-70b.json"
 }
 
+# Steps with more or fewer, longer or shorter launches of sums, in turns.
+bounds() {
+    local round mode setting
+    for round in 1 2; do
+        for setting in TIDE_SUM_CHUNK_KIB=4096 TIDE_SUM_CHUNK_KIB=8192 \
+            TIDE_SUM_GRAPHS=1; do
+            for mode in in_place slot_reuse; do
+                echo "== $setting" | tee -a "$log"
+                export "${setting?}"
+                MODEL=llama3.1-8b LAYERS=${LAYERS:-8} torch 90 1 \
+                    bench/fsdp_step.py $mode \
+                    "$out/${setting/=/-}-$mode-$round.json"
+                unset "${setting%=*}"
+            done
+        done
+    done
+}
+
 fsdp() {
     local mode
     for mode in stock symm_mem in_place slot_reuse; do
@@ -78,3 +98,5 @@ fsdp() {
 }
 
 run_parts conform held sms gemm tables fsdp
+[[ $wanted == *" bounds "* ]] && run_part bounds
+finish

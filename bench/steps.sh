@@ -41,13 +41,24 @@ perf() {
     step "$limit" "$lines" "$build/tide-perf" --backend cuda "$@"
 }
 
-# run_parts PART...: all of them, or those that are wanted; gives the exit code.
+# run_parts PART...: all of them, or those that are wanted.
 run_parts() {
     local part
     for part in "$@"; do
         if [ "$wanted" = "  " ] || [[ $wanted == *" $part "* ]]; then
-            $part
+            run_part "$part"
         fi
     done
-    return $failed
+}
+
+ran=0
+run_part() {
+    ran=1
+    $1
+}
+
+# The exit code, at the end.
+finish() {
+    [ $ran = 1 ] || echo "there is no part$wanted"
+    [ $ran = 1 ] && return $failed
 }

@@ -67,20 +67,38 @@ def test_host_time_is_of_a_call(times, clock):
     assert getattr(param_group, first)(seconds=2e-6) == 2e-6
     getattr(param_group, first)(4e-6)
     clock.let_pass(1.0)  # between calls
-    assert (host.calls[first], host.calls[second]) == (2, 0)
-    assert host.microseconds()[first] == 3.0
-    assert host.microseconds()[second] == 0.0
+    assert times.per_call(host.seconds)[first] == 3.0
+    assert times.per_call(host.seconds)[second] == 0.0
+    assert times.per_step(host.seconds, 2) == pytest.approx(3e-3)
     host.reset()
     getattr(param_group, second)(5e-6)
-    assert (host.calls[first], host.calls[second]) == (0, 1)
-    assert host.microseconds()[second] == 5.0
+    assert times.per_call(host.seconds)[first] == 0.0
+    assert times.per_call(host.seconds)[second] == 5.0
+
+
+def test_whose_host_comes_last_does_not_wait(times, monkeypatch):
+    """Of three calls each rank is quick in one, and both in the last."""
+    host = times.HostTime()
+    first, second, *_rest = times.TIMED
+    for seconds in (2e-6, 9e-6, 1e-6):
+        getattr(param_group, first)(seconds)
+    theirs = {**host.seconds, first: [8e-6, 3e-6, 1e-6]}
+
+    def gather(everyone, mine):
+        everyone[:] = [mine, theirs]
+
+    monkeypatch.setattr(times.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(times.dist, "all_gather_object", gather)
+    own = host.without_waits()
+    assert times.per_call(own)[first] == 2.0
+    assert own[second] == []
 
 
 def test_profile_sees_what_a_collective_calls(times, clock):
     host = times.HostTime()
     host.profile = cProfile.Profile()
     assert getattr(param_group, times.TIMED[0])(seconds=3e-6) == 3e-6
-    assert host.microseconds()[times.TIMED[0]] == 3.0
+    assert times.per_call(host.seconds)[times.TIMED[0]] == 3.0
     profile, host.profile = host.profile, None
     getattr(param_group, times.TIMED[0])(1e-6)  # not seen
     lines = times.costliest(profile, 10)

@@ -11,6 +11,7 @@
 #include "probe/report.h"
 
 enum { EXTRA = 512 }; /* columns more than asked for, to see a second wave */
+enum { TURNS = 5 };   /* of GEMMs alone, and beside a walk */
 
 static const uint64_t spin_ns = 2000000000; /* if nobody stops the block */
 static const double settle_us = 5000;       /* before the timing */
@@ -60,7 +61,7 @@ static tide_status measure_shapes(session *s)
         row.time_ms = s->median;
         row.slow = 0;
         row.mean = 0;
-        snprintf(row.variant, sizeof(row.variant), "alone, again: the base");
+        snprintf(row.variant, sizeof(row.variant), "alone, again");
         probe_add(&row);
     }
     return TIDE_OK;
@@ -98,30 +99,67 @@ static tide_status measure_spin(session *s)
 
 /* --- Beside a walk -------------------------------------------------------- */
 
-/* Starts the walk, runs `what` (NULL: waits), and says how fast the walk was
- * meanwhile. */
-static tide_status with_walk(session *s, const walk_mode *mode, probe_row *row,
-                             bool gemm)
+/* What happens beside the walk: GEMMs, or a pause. */
+typedef struct turn {
+    double median; /* of a GEMM; 0: a pause */
+    double mean;
+    double us; /* in all */
+    uint64_t bytes;
+} turn;
+
+static tide_status take_turn(session *s, bool gemm, turn *t)
 {
     beside *b;
-    double mean = 0;
     tide_status status = TIDE_OK;
-    walk_set_mode(s->walk, mode);
     TDI_TRY(beside_start(s->g, s->walk, &b));
     pause_us(settle_us);
-    uint64_t bytes = beside_bytes(b);
+    t->bytes = beside_bytes(b);
     double start = gpu_now_us();
     if (gemm)
-        status = time_gemm(s, &row->time_ms, &mean);
+        status = time_gemm(s, &t->median, &t->mean);
     else
         pause_us(alone_us);
-    double us = gpu_now_us() - start;
-    row->bytes = beside_bytes(b) - bytes;
-    row->gbs = (double)row->bytes / us / 1e3;
+    t->us = gpu_now_us() - start;
+    t->bytes = beside_bytes(b) - t->bytes;
     tide_status ended = beside_stop(b);
-    if (gemm && !status)
-        set_slowdown(s, row, mean);
     return status ? status : ended;
+}
+
+static void set_rate(probe_row *row, uint64_t bytes, double us)
+{
+    row->bytes = bytes;
+    row->gbs = (double)bytes / us / 1e3;
+}
+
+static tide_status run_alone(session *s, probe_row *row)
+{
+    turn t = {0};
+    TDI_TRY(take_turn(s, false, &t));
+    set_rate(row, t.bytes, t.us);
+    return TIDE_OK;
+}
+
+/* GEMMs alone and beside the walk take turns, for the device's clocks change
+ * while it works: each turn is compared with its own base. */
+static tide_status run_gemms(session *s, probe_row *row)
+{
+    double median[TURNS], slow[TURNS], mean[TURNS], us = 0;
+    uint64_t bytes = 0;
+    for (int i = 0; i < TURNS; i++) {
+        turn alone = {0}, t = {0};
+        TDI_TRY(time_gemm(s, &alone.median, &alone.mean));
+        TDI_TRY(take_turn(s, true, &t));
+        median[i] = t.median;
+        slow[i] = 100 * (t.median / alone.median - 1);
+        mean[i] = 100 * (t.mean / alone.mean - 1);
+        bytes += t.bytes;
+        us += t.us;
+    }
+    row->time_ms = gpu_median(median, TURNS);
+    row->slow = gpu_median(slow, TURNS);
+    row->mean = gpu_median(mean, TURNS);
+    set_rate(row, bytes, us);
+    return TIDE_OK;
 }
 
 static tide_status measure_walk(session *s, const char *name,
@@ -135,7 +173,8 @@ static tide_status measure_walk(session *s, const char *name,
         row.ctas = mode->bounds.ctas;
         row.chunk = mode->bounds.chunk;
         row.share = mode->bounds.share;
-        TDI_TRY(with_walk(s, mode, &row, gemm));
+        walk_set_mode(s->walk, mode);
+        TDI_TRY(gemm ? run_gemms(s, &row) : run_alone(s, &row));
         probe_add(&row);
     }
     return TIDE_OK;
