@@ -22,6 +22,9 @@ extern "C" {
 #define TIDE_VERSION_MINOR 1
 #define TIDE_VERSION_PATCH 0
 TIDE_API const char *tide_version(void); /* "0.1.0" */
+/* The same for all processes of one machine, as communicators see it: those
+ * that share its boot and its network. */
+TIDE_API uint64_t tide_this_machine(void);
 
 /*
  * How ranks exchange a few bytes while a communicator is created. `allgather`

@@ -53,8 +53,17 @@ static PyObject *module_version(PyObject *module, PyObject *ignored)
     return PyUnicode_FromString(tide_version());
 }
 
+static PyObject *module_machine(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(tide_this_machine());
+}
+
 static PyMethodDef module_methods[] = {
     {"version", module_version, METH_NOARGS, "The version of libtide."},
+    {"machine", module_machine, METH_NOARGS,
+     "A number that processes of one machine share."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -61,6 +61,7 @@ typedef struct tdi_sum {
     unsigned flags; /* of the REDUCE */
     uint64_t elems;
     float scale;
+    tide_lane lane; /* of the REDUCE */
 } tdi_sum;
 
 /* A wait that holds a lane back, for idle's checks and messages. */

@@ -80,7 +80,8 @@ tide_status tdi_bind_sum(tide_request *request, const tide_op *op,
                      .sources = op->height,
                      .flags = op->flags,
                      .elems = op->width,
-                     .scale = op->flags & TIDE_SCALE ? request->scale : 1.0f};
+                     .scale = op->flags & TIDE_SCALE ? request->scale : 1.0f,
+                     .lane = op->lane};
     TDI_TRY(tdi_bind_address(request, op->dst, tide_operand_rank(op->dst),
                              &sum->dst));
     if (op->flags & TIDE_SWITCH) {

@@ -53,8 +53,8 @@ tide_status tdi_meet_exchange(const tide_bootstrap *bootstrap, const void *send,
     return exchange(bootstrap, send, recv, bytes, &reason);
 }
 
-/* Ranks share a machine when they share its boot and its network. */
-static uint64_t machine_id(void)
+/* Of its boot and its network. */
+uint64_t tide_this_machine(void)
 {
     char boot[64] = "";
     struct stat net = {0};
@@ -142,7 +142,7 @@ tide_status tdi_meet(const tide_bootstrap *bootstrap,
                      tide_topology *topology)
 {
     hello mine = {.ranks = bootstrap->ranks,
-                  .machine = machine_id(),
+                  .machine = tide_this_machine(),
                   .settings = settings_hash(config)};
     mine.local_size = config && config->local_size
                           ? config->local_size

@@ -85,8 +85,9 @@ static tide_status await_flow(tide_comm *comm, tdi_flow_id flow,
 
 tide_status tdi_request_settle(tide_comm *comm)
 {
-    for (tdi_flow_id flow = 0; flow < TDI_FLOWS && !comm->backend->queue;
-         flow++)
+    if (comm->backend->queue)
+        return TIDE_OK;
+    for (tdi_flow_id flow = 0; flow < TDI_FLOWS; flow++)
         TDI_TRY(await_flow(comm, flow, 0, INT64_MAX / 2));
     return TIDE_OK;
 }

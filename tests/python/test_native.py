@@ -112,6 +112,12 @@ def test_two_ranks_in_threads():
     assert Ranks(2).run(body) == [[0, 10, 1, 11]] * 2
 
 
+def test_processes_share_a_machine():
+    code = "from tide import _tide; print(_tide.machine())"
+    told = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert int(told) == _tide.machine() != 0
+
+
 def test_a_vote():
     """True where it is on all; in one order with the calls."""
     answers = [(True, True), (True, False), (False, False), (True, True)]

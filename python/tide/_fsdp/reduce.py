@@ -7,6 +7,7 @@ ticket, and the collective reads them from there. FSDP2 keeps the ticket until
 its reduce-scatter's event, so on a GPU gradients live just as long as that.
 """
 
+import functools
 import math
 import time
 from dataclasses import dataclass
@@ -73,8 +74,9 @@ class ReducePlan:
     ranks: int
     parts: list[tuple[Part, Any]] | None = None
 
-    @property
+    @functools.cached_property
     def shards(self) -> list[int]:
+        """Elements of each gradient's shards."""
         return [wire.shard_elems(grad, self.ranks) for grad in self.grads]
 
     def split(self, state: GroupState, grads: list) -> list[tuple[Part, Any]]:

@@ -258,8 +258,7 @@ tide_status tdi_cuda_sum_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
     cu_pointer src[TDI_CUDA_SOURCES];
     cu_stream stream;
     /* Sums over nodes have bounds of their own. */
-    bool lands = comm->topology.nodes > 1 &&
-                 queue == tdi_cuda_queue_of(comm, flow, TIDE_LANE_LAND);
+    bool lands = sum->lane == TIDE_LANE_LAND;
     tdi_cuda_sum call = {.dst = device(sum->dst.pointer),
                          .src = src,
                          .sources = sum->sources,

@@ -130,9 +130,9 @@ static tide_status take_mark(tide_comm *comm, tdi_mark **mark)
 /* --- A plan's beginning and end ----------------------------------------- */
 
 /* Where streams would outnumber the hardware queues all lanes share one: plans
- * end in array order, too (tests/unit/test_folded.c). Otherwise:
- * With one node an all-gather has nothing to overlap, and level 1 of a
- * reduce-scatter copies while it sums, if it stages at all. Pulls on COPY
+ * end in array order, too (tests/unit/test_folded.c). With one node an
+ * all-gather has nothing to overlap anyway, and level 1 of a reduce-scatter
+ * copies while it sums, if it stages at all. Pulls on COPY
  * (TIDE_PULL_STREAMS=2) run beside those on LAND. */
 uint8_t tdi_cuda_queue_of(const tide_comm *comm, tdi_flow_id flow,
                           tide_lane lane)
