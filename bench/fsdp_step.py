@@ -155,6 +155,8 @@ def main() -> None:
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": median(times),
         "step_min_ms": min(times),
+        "batch": BATCH,
+        "sequence": LARGE.sequence,
         "host_us_per_call": fsdp_times.per_call(host.seconds),
         "host_ms_per_step": fsdp_times.per_step(host.seconds, STEPS),
         "host_us_without_waits": fsdp_times.per_call(own),

@@ -70,10 +70,13 @@ tables() {
         --baseline $all --json "$out/tables-70b.json"
 }
 
-# Steps with more or fewer, longer or shorter launches of sums, in turns.
+# Steps with more or fewer, longer or shorter launches of sums, in turns, and
+# without tide.
 bounds() {
     local round mode setting
     for round in 1 2; do
+        MODEL=llama3.1-8b LAYERS=${LAYERS:-8} torch 90 1 bench/fsdp_step.py \
+            stock "$out/stock-$round.json"
         for setting in TIDE_SUM_CHUNK_KIB=4096 TIDE_SUM_CHUNK_KIB=8192 \
             TIDE_SUM_GRAPHS=1; do
             for mode in in_place slot_reuse; do

@@ -141,6 +141,9 @@ static void decode_coll(fuzz_bytes *in, const fuzz_case *c, fuzz_coll *coll)
     coll->options.block_bytes =
         decode_size(in, 4 * out_elems, ((uint64_t)64 << 20) / g,
                     SHAPE_COST / (n * n * g * g * g));
+    /* What level 1 reads: the default, one by one, about a half, a fifth. */
+    const uint64_t units[] = {0, 1, out_elems * n * g, out_elems * n * g / 3};
+    coll->options.unit_bytes = units[limits / 25 % 4];
 }
 
 /* --- The case ----------------------------------------------------------- */
@@ -208,9 +211,10 @@ static void print_coll(const fuzz_coll *coll, FILE *to)
     else
         fprintf(to,
                 "reduce-scatter %s->%s staged=%d switch=%d block=%" PRIu64
-                " slots=%u\n",
+                " slots=%u unit=%" PRIu64 "\n",
                 tide_dtype_name(o->grad_dtype), tide_dtype_name(o->out_dtype),
-                o->staged, o->switch_reduce, o->block_bytes, o->recv_slots);
+                o->staged, o->switch_reduce, o->block_bytes, o->recv_slots,
+                o->unit_bytes);
 }
 
 void fuzz_print(const fuzz_case *c, FILE *to)

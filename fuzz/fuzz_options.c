@@ -63,7 +63,7 @@ static void spoil(fuzz_bytes *in, fuzz_case *c, uint32_t *rank)
         break;
     default:
         if (!c->huge) /* else it may make gigabytes of ops */
-            o->chunk_bytes = o->block_bytes = value;
+            o->chunk_bytes = o->block_bytes = o->unit_bytes = value;
     }
 }
 

@@ -208,6 +208,9 @@ typedef struct tide_plan_options {
     int switch_reduce;     /* 1: level 2 by the switch where full */
     uint64_t block_bytes;  /* fp32 bytes of one output block */
     uint32_t recv_slots;   /* steps of RECV in flight; default 2 */
+    /* Over rails level 1 takes sub-slices together until it reads so many
+     * bytes at a time; default 8 MiB, 1: one by one. */
+    uint64_t unit_bytes;
 } tide_plan_options;
 
 typedef struct tide_plan {

@@ -104,8 +104,9 @@ typedef struct tide_sim_result {
  * other node is taken to do the same at the same time, turned by its distance
  * from node 0, so that what node 0 sends to node m arrives as what node N - m
  * sends to it. That holds for all-gathers, and for reduce-scatters whose layers
- * are of one size (ceil(N / G) divides N). Signals of earlier calls have
- * arrived. options may be NULL.
+ * are of one size (ceil(N / G) divides N); there a node between others has a
+ * sum a unit more than node 0, a few percent of a small call. Signals of
+ * earlier calls have arrived. options may be NULL.
  * Errors: TIDE_ERR_INVALID (NULL, plans of several collectives, or mirrored
  * where it does not hold), TIDE_ERR_MEMORY, TIDE_ERR_PLAN (the ranks wait for
  * each other for ever; the message names a wait).

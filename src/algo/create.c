@@ -14,6 +14,9 @@ static const uint64_t block_budget = (uint64_t)64 << 20;
 static const uint64_t most_block = (uint64_t)8 << 20;
 /* Sub-slices are a G-th of a block: in large domains it has to be larger. */
 static const uint64_t most_slice = (uint64_t)1 << 20;
+/* A unit costs the host of a GPU some 50 us; in larger ones the rail waits
+ * longer for the first put (docs/scaling.md). */
+static const uint64_t least_unit = (uint64_t)8 << 20;
 
 static tide_status check(const tide_layout *layout, tide_topology topology,
                          const tide_plan_options *options)
@@ -73,6 +76,8 @@ tide_status tide_plan_defaults(const tide_layout *layout,
         options->out_dtype = TIDE_F32;
     if (!options->recv_slots)
         options->recv_slots = 2;
+    if (!options->unit_bytes)
+        options->unit_bytes = least_unit;
     if (!options->block_bytes)
         options->block_bytes = default_block(topology, options->staged);
     return check_dtypes(options);
@@ -96,6 +101,7 @@ static uint64_t make_key(const tide_layout *layout, tide_topology topology,
         (uint64_t)o->switch_reduce,
         o->block_bytes,
         o->recv_slots,
+        o->unit_bytes,
     };
     uint64_t key = 0;
     for (size_t i = 0; i < TDI_COUNT(fields); i++)

@@ -8,15 +8,41 @@
 
 #include <stdlib.h>
 
+static tdi_span block_span(const tdi_builder *b, const tdi_rs *rs, uint32_t k)
+{
+    uint64_t first = k * rs->block;
+    return (tdi_span){
+        first, tdi_min(first + rs->block, tide_layout_out_elems(b->layout))};
+}
+
+uint64_t tdi_rs_pitch(const tdi_builder *b, const tdi_rs *rs, uint32_t k)
+{
+    tdi_span of = block_span(b, rs, k);
+    if (b->topology.nodes == 1)
+        return rs->piece;
+    return tdi_round_up(
+        tdi_ceil_div(of.last - of.first, b->topology.local_size), 16);
+}
+
 tdi_span tdi_rs_span(const tdi_builder *b, const tdi_rs *rs, uint32_t k,
                      uint32_t t)
 {
-    uint64_t start = k * rs->block;
-    uint64_t end = tdi_min(start + rs->block, tide_layout_out_elems(b->layout));
-    uint64_t each =
-        tdi_round_up(tdi_ceil_div(end - start, b->topology.local_size), 16);
-    return (tdi_span){tdi_min(start + t * each, end),
-                      tdi_min(start + (t + 1) * each, end)};
+    tdi_span of = block_span(b, rs, k);
+    uint64_t each = tdi_rs_pitch(b, rs, k);
+    return (tdi_span){tdi_min(of.first + t * each, of.last),
+                      tdi_min(of.first + (t + 1) * each, of.last)};
+}
+
+uint32_t tdi_rs_slices(const tdi_builder *b, const tdi_rs *rs, uint32_t k)
+{
+    tdi_span of = block_span(b, rs, k);
+    return (uint32_t)tdi_ceil_div(of.last - of.first, tdi_rs_pitch(b, rs, k));
+}
+
+uint32_t tdi_rs_owner(const tdi_builder *b, uint32_t t)
+{
+    uint32_t size = b->topology.local_size;
+    return (b->local + 2 * size - t - b->node % size) % size;
 }
 
 static uint32_t count_layers(tide_topology topology)
@@ -54,8 +80,22 @@ uint64_t tdi_rs_recv_at(const tdi_builder *b, const tdi_rs *rs, uint32_t step,
 {
     uint32_t size = b->topology.local_size;
     uint64_t slot = step % b->options->recv_slots;
-    return ((slot * size + g) * rs->spread + t % rs->spread) * rs->piece *
+    uint64_t place = (uint64_t)((g + t) % rs->spread) * size + t;
+    return (slot * size * rs->spread * rs->piece +
+            place * tdi_rs_pitch(b, rs, step / rs->layers)) *
            sizeof(float);
+}
+
+/* As even as can be, so that each reads unit_bytes where there is so much. */
+static uint32_t choose_width(const tdi_builder *b, const tdi_rs *rs)
+{
+    uint64_t size = b->topology.local_size;
+    uint64_t read = rs->piece * rs->grad_size * rs->targets * size;
+    if (b->topology.nodes == 1)
+        return 1;
+    uint64_t wanted = tdi_ceil_div(b->options->unit_bytes, tdi_max(read, 1));
+    uint64_t units = tdi_ceil_div(size, tdi_min(wanted, size));
+    return (uint32_t)tdi_ceil_div(size, units);
 }
 
 static tide_status shape(const tdi_builder *b, tdi_rs *rs)
@@ -80,6 +120,7 @@ static tide_status shape(const tdi_builder *b, tdi_rs *rs)
     rs->targets = (uint32_t)tdi_ceil_div(b->topology.nodes, rs->layers);
     rs->spread = tdi_rs_spread(b->topology);
     rs->grad_size = tide_dtype_size(b->options->grad_dtype);
+    rs->width = choose_width(b, rs);
     return TIDE_OK;
 }
 
@@ -101,15 +142,15 @@ static tide_status set_buffer(tdi_builder *b, tide_buffer buffer,
 static tide_status set_buffers(tdi_builder *b, const tdi_rs *rs)
 {
     uint64_t size = b->topology.local_size;
+    uint64_t unit = (uint64_t)rs->targets * rs->width;
     bool running = rs->layers > 1 && b->options->out_dtype == TIDE_BF16;
     if (b->options->staged)
-        TDI_TRY(set_buffer(b, TIDE_BUF_RSTAGE, 2 * size * rs->targets,
-                           rs->piece, rs->grad_size));
+        TDI_TRY(set_buffer(b, TIDE_BUF_RSTAGE, 2 * size * unit, rs->piece,
+                           rs->grad_size));
     if (b->topology.nodes == 1)
         return TIDE_OK;
     /* The running sum is a block behind the halves: G more pieces. */
-    TDI_TRY(set_buffer(b, TIDE_BUF_PARTIAL,
-                       2 * (uint64_t)rs->targets + (running ? size : 0),
+    TDI_TRY(set_buffer(b, TIDE_BUF_PARTIAL, 2 * unit + (running ? size : 0),
                        rs->piece, sizeof(float)));
     return set_buffer(b, TIDE_BUF_RECV,
                       b->options->recv_slots * size * rs->spread, rs->piece,

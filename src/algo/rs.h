@@ -6,14 +6,17 @@
  * node is summed by the worker h = (g + t + n) mod G: the Latin square. Nodes
  * form L = ceil(N / G) layers of consecutive nodes, as even as can be; the
  * nodes of one layer put the sub-slice (g, t) to different ranks of a node,
- * all at the offset [g][t mod c] of their RECV. c, the spread, is the smallest
- * divisor of G that is no less than a layer: G when layers are full, less when
- * there are fewer nodes than that, so that RECV has no empty places.
+ * all at the place [(g + t) mod c][t] of their RECV: what comes from one node
+ * lies side by side there. c, the spread, is the smallest divisor of G that is
+ * no less than a layer: G when layers are full, less when there are fewer nodes
+ * than that, so that RECV has no empty places.
  *
  * A step is (block, turn): in turn i the nodes of layer q put to the nodes of
  * layer (q - i) mod L, so that every sender is busy in every step and RECV
- * holds `recv_slots` steps, whatever N is. With one node there is one step a
- * block, no RECV, and worker h = g sums straight to OUT.
+ * holds `recv_slots` steps, whatever N is. A worker takes a step in units, of
+ * one sub-slice or, where those are short, of up to `width`: few long sums and
+ * puts then do for many short ones. With one node there is one step a block, no
+ * RECV, and worker h = g sums straight to OUT.
  */
 #ifndef TIDE_ALGO_RS_H
 #define TIDE_ALGO_RS_H
@@ -32,22 +35,28 @@ typedef struct tdi_nodes { /* consecutive nodes */
 
 typedef struct tdi_rs {
     uint64_t block;   /* E: elements, a multiple of 16 G */
-    uint64_t piece;   /* Q: pitch of sub-slices in scratch, in elements */
+    uint64_t piece;   /* Q: elements of a sub-slice, at most */
     uint32_t blocks;  /* 0 when there is nothing to reduce */
     uint32_t layers;  /* L */
     uint32_t layer;   /* mine */
     uint32_t targets; /* most nodes of a layer */
     uint32_t spread;  /* c */
+    uint32_t width;   /* most sub-slices of a unit */
     uint64_t grad_size;
     uint32_t units;        /* level-1 units so far: scratch alternates */
     uint32_t unit_sum[2];  /* newest sum of the newest unit of a parity */
     uint32_t unit_sent[2]; /* newest put, likewise */
     uint32_t own_sum;      /* newest sum that went to my own RECV */
     uint32_t own_read;     /* newest sum that read my own gradient */
-    uint64_t rail_puts;    /* puts expected so far from each rail peer */
     uint32_t *slot_open;   /* [recv slot]: op after which it may be written */
 } tdi_rs;
 
+/* Elements from one sub-slice of block k to the next, in scratch. */
+uint64_t tdi_rs_pitch(const tdi_builder *b, const tdi_rs *rs, uint32_t k);
+/* Sub-slices of block k that are not empty: the first ones. */
+uint32_t tdi_rs_slices(const tdi_builder *b, const tdi_rs *rs, uint32_t k);
+/* The local rank g whose sub-slice t is mine to sum. */
+uint32_t tdi_rs_owner(const tdi_builder *b, uint32_t t);
 /* Sub-slice t of block k; empty when first = last. */
 tdi_span tdi_rs_span(const tdi_builder *b, const tdi_rs *rs, uint32_t k,
                      uint32_t t);

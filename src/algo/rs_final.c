@@ -53,28 +53,29 @@ void tdi_rs_final_begin(tdi_builder *b, tdi_rs *rs)
         open_slot(b, rs, c);
 }
 
-/* Puts that each source makes in block k: its sub-slices that are not empty. */
-static uint64_t count_puts(const tdi_builder *b, const tdi_rs *rs, uint32_t k)
+/* Puts of a source up to and with block k: one a unit. */
+static int64_t count_puts(const tdi_builder *b, const tdi_rs *rs, uint32_t k)
 {
-    uint64_t count = 0;
-    for (uint32_t t = 0; t < b->topology.local_size; t++) {
-        tdi_span span = tdi_rs_span(b, rs, k, t);
-        count += span.first < span.last;
-    }
-    return count;
+    uint64_t whole = tdi_ceil_div(b->topology.local_size, rs->width);
+    return (int64_t)(k * whole +
+                     tdi_ceil_div(tdi_rs_slices(b, rs, k), rs->width));
 }
 
-static void await_step(tdi_builder *b, const tdi_rs *rs, uint32_t step,
-                       uint64_t puts)
+static bool has_node(tdi_nodes nodes, uint32_t node)
+{
+    return node >= nodes.first && node < nodes.first + nodes.count;
+}
+
+static void await_step(tdi_builder *b, const tdi_rs *rs, uint32_t step)
 {
     tdi_nodes from = step_sources(b, rs, step);
+    if (has_node(from, b->node))
+        tdi_add_after(b, TIDE_LANE_RECV, rs->own_sum);
     for (uint32_t i = 0; i < from.count; i++) {
         uint32_t node = from.first + i;
-        if (node == b->node)
-            tdi_add_after(b, TIDE_LANE_RECV, rs->own_sum);
-        else
+        if (node != b->node)
             tdi_add_wait(b, TIDE_LANE_RECV, rail_rank(b, node), TIDE_CH_RAIL,
-                         (int64_t)puts);
+                         count_puts(b, rs, step / rs->layers));
     }
     tdi_signal_peers(b, TIDE_LANE_RECV, TIDE_CH_ARRIVED);
 }
@@ -83,7 +84,7 @@ static void await_step(tdi_builder *b, const tdi_rs *rs, uint32_t step,
 static tide_operand running_at(const tdi_builder *b, const tdi_rs *rs,
                                uint64_t in)
 {
-    uint64_t after = 2 * (uint64_t)rs->targets * rs->piece;
+    uint64_t after = 2 * (uint64_t)rs->targets * rs->width * rs->piece;
     return tide_at(TIDE_BUF_PARTIAL, 0, (int32_t)b->rank,
                    (after + in) * sizeof(float));
 }
@@ -124,9 +125,7 @@ static void sum_layer(tdi_builder *b, const tdi_rs *rs, uint32_t step,
 void tdi_rs_final_step(tdi_builder *b, tdi_rs *rs, uint32_t k, uint32_t turn)
 {
     uint32_t step = k * rs->layers + turn;
-    if (turn == 0)
-        rs->rail_puts += count_puts(b, rs, k);
-    await_step(b, rs, step, rs->rail_puts);
+    await_step(b, rs, step);
 
     tdi_add_after(b, TIDE_LANE_LAND, b->last[TIDE_LANE_RECV]);
     tdi_wait_peers(b, TIDE_LANE_LAND, TIDE_CH_ARRIVED, (int64_t)step + 1);
@@ -148,10 +147,11 @@ void tdi_rs_final_step(tdi_builder *b, tdi_rs *rs, uint32_t k, uint32_t turn)
 void tdi_rs_final_expect(tdi_builder *b, tdi_rs *rs)
 {
     for (uint32_t node = 0; node < b->topology.nodes; node++) {
-        if (node == b->node)
+        if (node == b->node || !rs->blocks)
             continue;
         tdi_expect(b, rail_rank(b, node), TIDE_CH_CREDIT, rs->blocks);
-        tdi_expect(b, rail_rank(b, node), TIDE_CH_RAIL, rs->rail_puts);
+        tdi_expect(b, rail_rank(b, node), TIDE_CH_RAIL,
+                   (uint64_t)count_puts(b, rs, rs->blocks - 1));
     }
     tdi_expect_peers(b, TIDE_CH_ARRIVED, steps(rs));
     tdi_expect_peers(b, TIDE_CH_CONSUMED, steps(rs));

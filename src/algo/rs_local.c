@@ -2,7 +2,8 @@
  * Reduce-scatter, level 1: a worker reads its sub-slices from the G gradients
  * of its node, adds them in fp32 in rank order and puts the sums on the rail.
  *
- * A unit is one sub-slice position [g][t] for all destination nodes of a step.
+ * A unit is some sub-slices t, t + 1 ... of a step, each for one local rank of
+ * all destination nodes: in scratch a table of columns, node by node.
  * Staged: COPY pulls a unit into one half of RSTAGE while SUM adds the other;
  * of the rank's own gradient only short pieces, the rest SUM reads where it
  * lies. Direct: SUM reads all gradients where they lie. SEND puts PARTIAL, also
@@ -15,15 +16,22 @@
 #include "topo/topo.h"
 
 typedef struct unit {
-    tdi_span span;   /* of each destination rank's output */
     tdi_nodes nodes; /* destination nodes */
-    uint32_t g;      /* destination local rank */
+    uint32_t t;      /* the first sub-slice */
+    uint32_t count;  /* of sub-slices, none empty */
     uint32_t half;
     uint32_t step;
-    uint32_t t;
-    bool first; /* of its step */
     uint32_t k;
+    uint64_t pitch; /* of columns, in elements */
 } unit;
+
+/* A column: sub-slice i of a unit for node m. */
+typedef struct column {
+    tdi_span span; /* of each destination rank's output */
+    uint32_t g;    /* its local rank */
+    uint32_t i;
+    uint32_t m;
+} column;
 
 static tide_lane reader(const tdi_builder *b)
 {
@@ -35,6 +43,40 @@ static unsigned source_flags(const tdi_builder *b)
     return b->options->grad_dtype == TIDE_BF16 ? TIDE_SRC_BF16 : 0;
 }
 
+static column column_of(const tdi_builder *b, const tdi_rs *rs, const unit *u,
+                        uint32_t i, uint32_t m)
+{
+    column c = {.g = b->local, .i = i, .m = m};
+    if (b->topology.nodes == 1) {
+        c.span.first = u->k * rs->block;
+        c.span.last =
+            tdi_min(c.span.first + rs->block, tide_layout_out_elems(b->layout));
+    } else {
+        c.g = tdi_rs_owner(b, u->t + i);
+        c.span = tdi_rs_span(b, rs, u->k, u->t + i);
+    }
+    return c;
+}
+
+/* Elements before a column in a row of scratch. */
+static uint64_t column_at(const unit *u, uint32_t i, uint32_t m)
+{
+    return ((uint64_t)(m - u->nodes.first) * u->count + i) * u->pitch;
+}
+
+/* Elements of a row: of a half of PARTIAL, of a local rank in RSTAGE. */
+static uint64_t row_elems(const tdi_rs *rs)
+{
+    return (uint64_t)rs->targets * rs->width * rs->piece;
+}
+
+static void begin_pieces(const tdi_builder *b, const column *c,
+                         tdi_piece_iter *iter)
+{
+    tdi_pieces_begin(iter, b->layout, tdi_topo_rank(b->topology, c->m, c->g),
+                     c->span.first, c->span.last);
+}
+
 /* --- Staging ------------------------------------------------------------ */
 
 /* Elements of a gradient between what it has for one node and for the next. */
@@ -43,34 +85,46 @@ static uint64_t node_pitch(const tdi_builder *b, const tide_param_layout *p)
     return b->topology.local_size * p->shard_elems / p->param.outer;
 }
 
-/* Does my own source of a piece stay where it is? If the piece is all of its
- * span, or long, so that a sum of its own costs less than the copy; not if it
- * lies otherwise against 16 bytes than those of the peers in RSTAGE, which
- * would make all loads narrow. The same for all nodes of a run. */
-static bool own_stays(const tdi_builder *b, const tdi_rs *rs, const unit *u,
-                      const tdi_piece *piece)
+/* Would a sum of the whole column stand alone anyway? With other columns beside
+ * it one sum may do for all, so it has to be worth a sum of its own. */
+static uint64_t least_read(const tdi_builder *b, const unit *u, const column *c,
+                           const tdi_piece *piece)
 {
-    enum { VECTOR = 16, LONG = 16 << 20 /* bytes that the sum reads */ };
+    enum { LONG = 16 << 20, COLUMN = 2 << 20 };
+    if (piece->elems < c->span.last - c->span.first)
+        return LONG;
+    bool alone =
+        b->topology.nodes == 1 || (u->count == 1 && u->nodes.count <= 2);
+    return alone ? 0 : COLUMN;
+}
+
+/* Does my own source of a piece stay where it is? If a sum of its own costs
+ * less than the copy; not if it lies otherwise against 16 bytes than those of
+ * the peers in RSTAGE, which would make all loads narrow. The same for all
+ * nodes of a run. */
+static bool own_stays(const tdi_builder *b, const tdi_rs *rs, const unit *u,
+                      const column *c, const tdi_piece *piece)
+{
+    enum { VECTOR = 16 /* bytes */ };
     uint64_t read = piece->elems * rs->grad_size * b->topology.local_size;
-    if (!piece->real ||
-        (read < LONG && piece->elems < u->span.last - u->span.first))
+    if (!piece->real || read < least_read(b, u, c, piece))
         return false;
     uint64_t pitch = node_pitch(b, tide_layout_param(b->layout, piece->param));
-    uint64_t in = piece->out_offset - u->span.first;
+    uint64_t in = piece->out_offset - c->span.first;
     return pitch * rs->grad_size % VECTOR == 0 &&
            (in - piece->grad_offset) * rs->grad_size % VECTOR == 0;
 }
 
-/* Do the spans of destination nodes m and m + 1 have the same pieces? Then one
- * 2-D copy serves both. */
-static bool same_pieces(const tdi_builder *b, const unit *u, uint32_t m)
+/* Do the columns of nodes m and m + 1 have the same pieces? Then one 2-D copy
+ * serves both. */
+static bool same_pieces(const tdi_builder *b, const column *c)
 {
     tdi_piece_iter i, j;
     tdi_piece p, q;
-    tdi_pieces_begin(&i, b->layout, tdi_topo_rank(b->topology, m, u->g),
-                     u->span.first, u->span.last);
-    tdi_pieces_begin(&j, b->layout, tdi_topo_rank(b->topology, m + 1, u->g),
-                     u->span.first, u->span.last);
+    column next = *c;
+    next.m++;
+    begin_pieces(b, c, &i);
+    begin_pieces(b, &next, &j);
     for (;;) {
         bool more = tdi_pieces_next(&i, &p);
         if (more != tdi_pieces_next(&j, &q))
@@ -83,179 +137,249 @@ static bool same_pieces(const tdi_builder *b, const unit *u, uint32_t m)
     }
 }
 
+/* Bytes before a column of what was pulled from a local rank. */
 static uint64_t stage_at(const tdi_builder *b, const tdi_rs *rs, const unit *u,
-                         uint32_t local, uint32_t node)
+                         uint32_t local, uint64_t at)
 {
     uint64_t row = (uint64_t)u->half * b->topology.local_size + local;
-    uint64_t column = row * rs->targets + (node - u->nodes.first);
-    return column * rs->piece * rs->grad_size;
+    return (row * row_elems(rs) + at) * rs->grad_size;
 }
 
-/* Copies the pieces of nodes [m, m + count) from one local gradient. */
+/* Copies the pieces of `count` nodes from column c on, of one local gradient.
+ */
 static void stage_run(tdi_builder *b, const tdi_rs *rs, const unit *u,
-                      uint32_t local, uint32_t m, uint32_t count)
+                      uint32_t local, const column *c, uint32_t count)
 {
     tdi_piece_iter iter;
     tdi_piece piece;
     uint32_t owner = tdi_topo_rank(b->topology, b->node, local);
-    tdi_pieces_begin(&iter, b->layout, tdi_topo_rank(b->topology, m, u->g),
-                     u->span.first, u->span.last);
+    uint64_t at = stage_at(b, rs, u, local, column_at(u, c->i, c->m));
+    begin_pieces(b, c, &iter);
     while (tdi_pieces_next(&iter, &piece)) {
-        if (!piece.real || (owner == b->rank && own_stays(b, rs, u, &piece)))
+        if (!piece.real || (owner == b->rank && own_stays(b, rs, u, c, &piece)))
             continue;
         const tide_param_layout *p = tide_layout_param(b->layout, piece.param);
-        uint64_t in = (piece.out_offset - u->span.first) * rs->grad_size;
+        uint64_t in = (piece.out_offset - c->span.first) * rs->grad_size;
         tdi_copy copy = {
-            .dst = tide_at(TIDE_BUF_RSTAGE, 0, (int32_t)b->rank,
-                           stage_at(b, rs, u, local, m) + in),
+            .dst = tide_at(TIDE_BUF_RSTAGE, 0, (int32_t)b->rank, at + in),
             .src = tide_at(TIDE_BUF_GRAD, (uint32_t)piece.param, (int32_t)owner,
                            piece.grad_offset * rs->grad_size),
             .width = piece.elems * rs->grad_size,
             .height = count,
-            .dst_pitch = rs->piece * rs->grad_size,
+            .dst_pitch = u->count * u->pitch * rs->grad_size,
             .src_pitch = node_pitch(b, p) * rs->grad_size,
         };
         tdi_add_copy(b, TIDE_LANE_COPY, &copy);
     }
 }
 
-static void stage_unit(tdi_builder *b, const tdi_rs *rs, const unit *u)
+static void stage_slice(tdi_builder *b, const tdi_rs *rs, const unit *u,
+                        uint32_t local, uint32_t i)
 {
     uint32_t end = u->nodes.first + u->nodes.count;
-    tdi_add_after(b, TIDE_LANE_COPY, rs->unit_sum[u->half]);
-    for (uint32_t i = 0; i < b->topology.local_size; i++) {
-        uint32_t local = (b->local + i) % b->topology.local_size;
-        for (uint32_t m = u->nodes.first, run; m < end; m += run) {
-            run = 1;
-            while (m + run < end && same_pieces(b, u, m + run - 1))
-                run++;
-            stage_run(b, rs, u, local, m, run);
-        }
+    for (uint32_t m = u->nodes.first, run; m < end; m += run) {
+        column c = column_of(b, rs, u, i, m), last = c;
+        for (run = 1; m + run < end && same_pieces(b, &last); run++)
+            last.m++;
+        stage_run(b, rs, u, local, &c, run);
     }
+}
+
+static void stage_unit(tdi_builder *b, const tdi_rs *rs, const unit *u)
+{
+    tdi_add_after(b, TIDE_LANE_COPY, rs->unit_sum[u->half]);
+    for (uint32_t n = 0; n < b->topology.local_size; n++)
+        for (uint32_t i = 0; i < u->count; i++)
+            stage_slice(b, rs, u, (b->local + n) % b->topology.local_size, i);
     tdi_add_after(b, TIDE_LANE_SUM, b->last[TIDE_LANE_COPY]);
 }
 
 /* --- Sums --------------------------------------------------------------- */
 
-/* Where the sums for destination node m go, for element span.first. */
+/* What one sum adds: elements that lie side by side in scratch and in what they
+ * go to. */
+typedef struct part {
+    tide_operand dst;
+    uint64_t at; /* in a row of scratch, in elements */
+    uint64_t elems;
+    uint64_t grad_offset; /* elements; of the first piece */
+    uint32_t param;
+    bool real;
+    bool stays; /* my source is read where it lies */
+} part;
+
+/* Where in RECV the sums of sub-slice i go, on any node. */
+static uint64_t recv_at(const tdi_builder *b, const tdi_rs *rs, const unit *u,
+                        uint32_t i)
+{
+    uint32_t t = u->t + i;
+    return tdi_rs_recv_at(b, rs, u->step, tdi_rs_owner(b, t), t);
+}
+
+/* Bytes of an element that level 1 yields. */
+static uint64_t sum_size(const tdi_builder *b)
+{
+    bool narrow = b->topology.nodes == 1 && b->options->out_dtype == TIDE_BF16;
+    return narrow ? 2 : sizeof(float);
+}
+
+/* Where the sums of a column go. */
 static tide_operand sum_at(const tdi_builder *b, const tdi_rs *rs,
-                           const unit *u, uint32_t m)
+                           const unit *u, uint32_t i, uint32_t m)
 {
     int32_t me = (int32_t)b->rank;
     if (b->topology.nodes == 1)
-        return tide_at(TIDE_BUF_OUT, 0, me,
-                       u->span.first * tide_dtype_size(b->options->out_dtype));
+        return tide_at(TIDE_BUF_OUT, 0, me, u->k * rs->block * sum_size(b));
     if (m == b->node)
-        return tide_at(TIDE_BUF_RECV, 0, me,
-                       tdi_rs_recv_at(b, rs, u->step, u->g, u->t));
-    uint64_t column = (uint64_t)u->half * rs->targets + (m - u->nodes.first);
-    return tide_at(TIDE_BUF_PARTIAL, 0, me, column * rs->piece * sizeof(float));
+        return tide_at(TIDE_BUF_RECV, 0, me, recv_at(b, rs, u, i));
+    uint64_t at = u->half * row_elems(rs) + column_at(u, i, m);
+    return tide_at(TIDE_BUF_PARTIAL, 0, me, at * sizeof(float));
 }
 
-/* `own`: my source is read where it lies. */
-static void sum_piece(tdi_builder *b, tdi_rs *rs, const unit *u, uint32_t m,
-                      const tdi_piece *piece, bool own)
+static part part_of(const tdi_builder *b, const tdi_rs *rs, const unit *u,
+                    const column *c, const tdi_piece *piece)
 {
-    bool last = b->topology.nodes == 1;
-    bool narrow = last && b->options->out_dtype == TIDE_BF16;
-    uint64_t in = piece->out_offset - u->span.first;
-    uint32_t sources = piece->real ? b->topology.local_size : 0;
-    unsigned flags =
-        (last && sources ? TIDE_SCALE : 0u) | (narrow ? TIDE_DST_BF16 : 0u);
-    tide_operand dst = sum_at(b, rs, u, m);
-    tide_operand src = {0};
-    uint64_t pitch = 0;
-    dst.offset += in * (narrow ? 2 : sizeof(float));
-    if (sources && b->options->staged) {
-        flags |= source_flags(b);
-        src = tide_at(TIDE_BUF_RSTAGE, 0, (int32_t)b->rank,
-                      stage_at(b, rs, u, 0, m) + in * rs->grad_size);
-        pitch = rs->targets * rs->piece * rs->grad_size;
-    } else if (sources) {
-        flags |= source_flags(b) | TIDE_ACROSS;
-        src = tide_at(TIDE_BUF_GRAD, (uint32_t)piece->param,
-                      (int32_t)tdi_topo_rank(b->topology, b->node, 0),
-                      piece->grad_offset * rs->grad_size);
-    }
-    tdi_add_reduce(b, TIDE_LANE_SUM, flags, dst, src, sources, pitch,
-                   piece->elems);
-    if (own) {
-        tdi_reduce_own(b, (uint32_t)piece->param,
-                       piece->grad_offset * rs->grad_size);
-        rs->own_read = b->last[TIDE_LANE_SUM];
-    }
+    uint64_t in = piece->out_offset - c->span.first;
+    part p = {.dst = sum_at(b, rs, u, c->i, c->m),
+              .at = column_at(u, c->i, c->m) + in,
+              .elems = piece->elems,
+              .grad_offset = piece->grad_offset,
+              .param = (uint32_t)piece->param,
+              .real = piece->real,
+              .stays = b->options->staged && own_stays(b, rs, u, c, piece)};
+    p.dst.offset += in * sum_size(b);
+    return p;
 }
 
 /* Staged pieces lie side by side, so neighbours of one kind are one sum. */
-static bool join_pieces(const tdi_builder *b, tdi_piece *a, const tdi_piece *p)
+static bool join_parts(const tdi_builder *b, part *a, const part *p)
 {
-    bool join = a->real == p->real && (b->options->staged || !a->real) &&
-                a->out_offset + a->elems == p->out_offset;
+    bool join = a->real == p->real && !a->stays && !p->stays &&
+                (b->options->staged || !a->real) && a->elems &&
+                a->at + a->elems == p->at && a->dst.where == p->dst.where &&
+                a->dst.offset + a->elems * sum_size(b) == p->dst.offset;
     if (join)
         a->elems += p->elems;
     return join;
 }
 
-static void sum_node(tdi_builder *b, tdi_rs *rs, const unit *u, uint32_t m)
+static void add_sum(tdi_builder *b, tdi_rs *rs, const unit *u, const part *p)
 {
-    bool staged = b->options->staged;
-    tdi_piece_iter iter;
-    tdi_piece held, piece;
-    tdi_pieces_begin(&iter, b->layout, tdi_topo_rank(b->topology, m, u->g),
-                     u->span.first, u->span.last);
-    if (!tdi_pieces_next(&iter, &held))
+    bool last = b->topology.nodes == 1;
+    uint32_t sources = p->real ? b->topology.local_size : 0;
+    unsigned flags = (last && sources ? TIDE_SCALE : 0u) |
+                     (sum_size(b) == 2 ? TIDE_DST_BF16 : 0u);
+    tide_operand src = {0};
+    uint64_t pitch = 0;
+    if (!p->elems)
         return;
-    bool own = staged && own_stays(b, rs, u, &held);
-    while (tdi_pieces_next(&iter, &piece)) {
-        bool next = staged && own_stays(b, rs, u, &piece);
-        if (!own && !next && join_pieces(b, &held, &piece))
-            continue;
-        sum_piece(b, rs, u, m, &held, own);
-        held = piece;
-        own = next;
+    if (sources && b->options->staged) {
+        flags |= source_flags(b);
+        src = tide_at(TIDE_BUF_RSTAGE, 0, (int32_t)b->rank,
+                      stage_at(b, rs, u, 0, p->at));
+        pitch = row_elems(rs) * rs->grad_size;
+    } else if (sources) {
+        flags |= source_flags(b) | TIDE_ACROSS;
+        src = tide_at(TIDE_BUF_GRAD, p->param,
+                      (int32_t)tdi_topo_rank(b->topology, b->node, 0),
+                      p->grad_offset * rs->grad_size);
     }
-    sum_piece(b, rs, u, m, &held, own);
+    tdi_add_reduce(b, TIDE_LANE_SUM, flags, p->dst, src, sources, pitch,
+                   p->elems);
+    if (p->stays) {
+        tdi_reduce_own(b, p->param, p->grad_offset * rs->grad_size);
+        rs->own_read = b->last[TIDE_LANE_SUM];
+    }
+    if (tide_operand_buffer(p->dst) == TIDE_BUF_RECV)
+        rs->own_sum = b->last[TIDE_LANE_SUM];
 }
 
+static void sum_column(tdi_builder *b, tdi_rs *rs, const unit *u,
+                       const column *c, part *held)
+{
+    tdi_piece_iter iter;
+    tdi_piece piece;
+    begin_pieces(b, c, &iter);
+    while (tdi_pieces_next(&iter, &piece)) {
+        part p = part_of(b, rs, u, c, &piece);
+        if (join_parts(b, held, &p))
+            continue;
+        add_sum(b, rs, u, held);
+        *held = p;
+    }
+}
+
+static bool is_destination(const unit *u, uint32_t node)
+{
+    return node >= u->nodes.first && node - u->nodes.first < u->nodes.count;
+}
+
+static void sum_unit(tdi_builder *b, tdi_rs *rs, const unit *u)
+{
+    part held = {0};
+    tdi_add_after(b, TIDE_LANE_SUM, rs->unit_sent[u->half]);
+    if (b->topology.nodes > 1 && is_destination(u, b->node))
+        tdi_add_after(b, TIDE_LANE_SUM,
+                      rs->slot_open[u->step % b->options->recv_slots]);
+    for (uint32_t n = 0; n < u->nodes.count; n++) {
+        for (uint32_t i = 0; i < u->count; i++) {
+            column c = column_of(b, rs, u, i, u->nodes.first + n);
+            sum_column(b, rs, u, &c, &held);
+        }
+    }
+    add_sum(b, rs, u, &held);
+    rs->unit_sum[u->half] = b->last[TIDE_LANE_SUM];
+}
+
+/* --- Puts --------------------------------------------------------------- */
+
+/* The sub-slices of a unit lie side by side in PARTIAL and in RECV, and only
+ * the last one of a block is shorter. */
 static void put_node(tdi_builder *b, const tdi_rs *rs, const unit *u,
                      uint32_t m)
 {
-    uint32_t peer = tdi_topo_rank(b->topology, m, b->local);
-    if (u->first)
-        tdi_add_wait(b, TIDE_LANE_SEND, peer, TIDE_CH_CREDIT,
-                     (int64_t)u->k + 1);
-    tdi_add_after(b, TIDE_LANE_SEND, b->last[TIDE_LANE_SUM]);
+    int32_t peer = (int32_t)tdi_topo_rank(b->topology, m, b->local);
+    uint64_t first = tdi_rs_span(b, rs, u->k, u->t).first;
+    uint64_t last = tdi_rs_span(b, rs, u->k, u->t + u->count - 1).last;
     tdi_add_put(b, TIDE_LANE_SEND,
-                tide_at(TIDE_BUF_RECV, 0, (int32_t)peer,
-                        tdi_rs_recv_at(b, rs, u->step, u->g, u->t)),
-                sum_at(b, rs, u, m),
-                (u->span.last - u->span.first) * sizeof(float));
+                tide_at(TIDE_BUF_RECV, 0, peer, recv_at(b, rs, u, 0)),
+                sum_at(b, rs, u, 0, m), (last - first) * sizeof(float));
+}
+
+/* The n-th node that is put to: each node starts at another, so that no one is
+ * flooded. */
+static uint32_t node_in_turn(const tdi_builder *b, const unit *u, uint32_t n)
+{
+    return u->nodes.first + (b->node + n) % u->nodes.count;
+}
+
+/* Credits, the edge and puts each side by side: a backend can queue them
+ * together. */
+static void put_unit(tdi_builder *b, tdi_rs *rs, const unit *u)
+{
+    if (u->nodes.count == is_destination(u, b->node))
+        return;
+    for (uint32_t n = 0; !u->t && n < u->nodes.count; n++) {
+        uint32_t m = node_in_turn(b, u, n);
+        if (m != b->node)
+            tdi_add_wait(b, TIDE_LANE_SEND,
+                         tdi_topo_rank(b->topology, m, b->local),
+                         TIDE_CH_CREDIT, (int64_t)u->k + 1);
+    }
+    tdi_add_after(b, TIDE_LANE_SEND, b->last[TIDE_LANE_SUM]);
+    for (uint32_t n = 0; n < u->nodes.count; n++)
+        if (node_in_turn(b, u, n) != b->node)
+            put_node(b, rs, u, node_in_turn(b, u, n));
+    rs->unit_sent[u->half] = b->last[TIDE_LANE_SEND];
 }
 
 static void add_unit(tdi_builder *b, tdi_rs *rs, const unit *u)
 {
-    bool sent = false;
     if (b->options->staged)
         stage_unit(b, rs, u);
-    tdi_add_after(b, TIDE_LANE_SUM, rs->unit_sent[u->half]);
-    for (uint32_t i = 0; i < u->nodes.count; i++) {
-        /* Start at another node than my neighbours do: no one is flooded. */
-        uint32_t m = u->nodes.first + (b->node + i) % u->nodes.count;
-        bool own = m == b->node && b->topology.nodes > 1;
-        if (own)
-            tdi_add_after(b, TIDE_LANE_SUM,
-                          rs->slot_open[u->step % b->options->recv_slots]);
-        sum_node(b, rs, u, m);
-        if (own) {
-            rs->own_sum = b->last[TIDE_LANE_SUM];
-        } else if (b->topology.nodes > 1) {
-            put_node(b, rs, u, m);
-            sent = true;
-        }
-    }
-    rs->unit_sum[u->half] = b->last[TIDE_LANE_SUM];
-    if (sent)
-        rs->unit_sent[u->half] = b->last[TIDE_LANE_SEND];
+    sum_unit(b, rs, u);
+    if (b->topology.nodes > 1)
+        put_unit(b, rs, u);
 }
 
 /* --- Steps -------------------------------------------------------------- */
@@ -272,31 +396,17 @@ void tdi_rs_local_begin(tdi_builder *b, tdi_rs *rs)
 
 void tdi_rs_local_step(tdi_builder *b, tdi_rs *rs, uint32_t k, uint32_t turn)
 {
-    uint32_t local_size = b->topology.local_size;
     uint32_t layer = (rs->layer + rs->layers - turn) % rs->layers;
+    bool alone = b->topology.nodes == 1;
+    uint32_t slices = alone ? 1 : tdi_rs_slices(b, rs, k);
     unit u = {.nodes = tdi_rs_layer(b, rs, layer),
               .step = k * rs->layers + turn,
-              .first = true,
-              .k = k};
-    for (uint32_t g = 0; g < local_size; g++) {
-        u.g = g;
-        u.t =
-            (b->local + 2 * local_size - g - b->node % local_size) % local_size;
-        if (b->topology.nodes == 1) {
-            u.g = b->local;
-            u.span.first = k * rs->block;
-            u.span.last = tdi_min(u.span.first + rs->block,
-                                  tide_layout_out_elems(b->layout));
-        } else {
-            u.span = tdi_rs_span(b, rs, k, u.t);
-        }
-        if (u.span.first >= u.span.last)
-            continue;
+              .k = k,
+              .pitch = tdi_rs_pitch(b, rs, k)};
+    for (; u.t < slices; u.t += rs->width) {
+        u.count = (uint32_t)tdi_min(rs->width, slices - u.t);
         u.half = rs->units++ % 2;
         add_unit(b, rs, &u);
-        u.first = false;
-        if (b->topology.nodes == 1)
-            break;
     }
 }
 

@@ -21,6 +21,11 @@
     X(BLOCK_KIB, "TIDE_BLOCK_KIB", 0, 0, 16777216,                             \
       "reduce-scatter: fp32 KiB of one output block; 0: the backend's "        \
       "default")                                                               \
+    X(UNIT_KIB, "TIDE_UNIT_KIB", 0, 0, 16777216,                               \
+      "reduce-scatter over rails: KiB that level 1 reads at a time, at "       \
+      "least, "                                                                \
+      "where a block has so much; 0: 8192 on cuda, a sub-slice on the host "   \
+      "backend")                                                               \
     X(STAGED, "TIDE_STAGED", -1, -1, 1,                                        \
       "reduce-scatter: 1 stages gradients before the sum, 0 sums them where "  \
       "they lie, -1: the backend's choice")                                    \

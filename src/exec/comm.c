@@ -141,6 +141,9 @@ static tide_status open_comm(tide_comm *comm, const tide_bootstrap *bootstrap,
     int64_t block = tdi_env_number(TDI_ENV_BLOCK_KIB);
     if (block)
         comm->block_bytes = (uint64_t)block << 10;
+    int64_t unit = tdi_env_number(TDI_ENV_UNIT_KIB);
+    if (unit)
+        comm->unit_bytes = (uint64_t)unit << 10;
     return TIDE_OK;
 }
 

@@ -55,6 +55,7 @@ struct tide_comm {
     bool one_machine;
     int together;         /* of all-gathers by default */
     uint64_t block_bytes; /* default block of a reduce-scatter; 0: the plan's */
+    uint64_t unit_bytes;  /* likewise, of what level 1 reads at a time */
 };
 
 /* A plan and the order of its lanes. */

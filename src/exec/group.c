@@ -15,6 +15,8 @@ static void set_default_sizes(const tide_comm *comm, tide_plan_options *options)
                                << 10;
     if (!options->block_bytes)
         options->block_bytes = comm->block_bytes;
+    if (!options->unit_bytes)
+        options->unit_bytes = comm->unit_bytes;
 }
 
 tide_status tide_group_create(tide_comm *comm, const tide_param *params,

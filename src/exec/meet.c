@@ -72,9 +72,9 @@ uint64_t tide_this_machine(void)
 }
 
 /* What in the environment changes plans, or who signals whom and how. */
-static const tdi_env shared[] = {TDI_ENV_CHUNK_KIB, TDI_ENV_BLOCK_KIB,
-                                 TDI_ENV_STAGED, TDI_ENV_PULL_STREAMS,
-                                 TDI_ENV_DIRECT_RAILS};
+static const tdi_env shared[] = {TDI_ENV_CHUNK_KIB,    TDI_ENV_BLOCK_KIB,
+                                 TDI_ENV_UNIT_KIB,     TDI_ENV_STAGED,
+                                 TDI_ENV_PULL_STREAMS, TDI_ENV_DIRECT_RAILS};
 
 static uint64_t settings_hash(const tide_comm_config *config)
 {

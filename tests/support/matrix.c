@@ -301,6 +301,8 @@ static void set_options(const run *r)
     tide_plan_options rs = {.coll = TIDE_REDUCE_SCATTER,
                             .switch_reduce = w->push,
                             .block_bytes = w->block_bytes,
+                            .unit_bytes =
+                                w->staged ? w->block_bytes * w->local_size : 1,
                             .staged = w->staged};
     CHECK_OK(tide_group_set_options(r->group, &ag));
     CHECK_OK(tide_group_set_options(r->group, &rs));

@@ -125,9 +125,9 @@ void describe_case(const char *group, tide_topology topology,
     else
         snprintf(text + used, bytes - (size_t)used,
                  "reduce-scatter %s->%s staged=%d switch=%d block=%" PRIu64
-                 " slots=%u",
+                 " slots=%u unit=%" PRIu64,
                  tide_dtype_name(options->grad_dtype),
                  tide_dtype_name(options->out_dtype), options->staged,
                  options->switch_reduce, options->block_bytes,
-                 options->recv_slots);
+                 options->recv_slots, options->unit_bytes);
 }

@@ -10,11 +10,16 @@ const tide_plan_options plan_pull = {.coll = TIDE_ALL_GATHER};
 const tide_plan_options plan_push = {.coll = TIDE_ALL_GATHER, .push = 1};
 const tide_plan_options plan_paced = {
     .coll = TIDE_ALL_GATHER, .chunk_bytes = 16, .window = 1};
-const tide_plan_options plan_direct = {.coll = TIDE_REDUCE_SCATTER};
-const tide_plan_options plan_staged = {
-    .coll = TIDE_REDUCE_SCATTER, .staged = 1, .block_bytes = 64};
-const tide_plan_options plan_own = {
-    .coll = TIDE_REDUCE_SCATTER, .staged = 1, .block_bytes = 256};
+const tide_plan_options plan_direct = {.coll = TIDE_REDUCE_SCATTER,
+                                       .unit_bytes = 1};
+const tide_plan_options plan_staged = {.coll = TIDE_REDUCE_SCATTER,
+                                       .staged = 1,
+                                       .block_bytes = 64,
+                                       .unit_bytes = 1};
+const tide_plan_options plan_own = {.coll = TIDE_REDUCE_SCATTER,
+                                    .staged = 1,
+                                    .block_bytes = 256,
+                                    .unit_bytes = 1};
 
 tide_status verify_all(const tide_layout *layout, const tide_plan *const *plans,
                        verify_check *at)

@@ -108,9 +108,23 @@ static uint64_t spread_of(tide_topology t)
     return spread;
 }
 
+/* Sub-slices of a unit that reads `block` elements of T nodes in G of them. */
+static uint64_t unit_width(tide_topology t, const tide_plan_options *o,
+                           uint64_t block)
+{
+    uint64_t g = t.local_size;
+    uint64_t read = block * tide_dtype_size(o->grad_dtype) * layer_nodes(t);
+    uint64_t wanted = (o->unit_bytes + read - 1) / read;
+    if (t.nodes == 1)
+        return 1;
+    uint64_t units = wanted >= g ? 1 : (g + wanted - 1) / wanted;
+    return (g + units - 1) / units;
+}
+
 static void check_reduce_buffers(tide_topology t, const tide_plan *plan,
                                  uint64_t block, uint64_t size)
 {
+    uint64_t width = unit_width(t, &plan->options, block);
     uint64_t g = t.local_size, targets = layer_nodes(t);
     uint64_t staged = (uint64_t)plan->options.staged;
     bool running = t.nodes > g && plan->options.out_dtype == TIDE_BF16;
@@ -122,9 +136,9 @@ static void check_reduce_buffers(tide_topology t, const tide_plan *plan,
         return;
     }
     check_same("RSTAGE", t, plan->buffer_bytes[TIDE_BUF_RSTAGE],
-               staged * 2 * targets * block * size);
+               staged * 2 * targets * width * block * size);
     check_same("PARTIAL", t, plan->buffer_bytes[TIDE_BUF_PARTIAL],
-               8 * targets * block / g + (running ? 4 * block : 0));
+               8 * targets * width * block / g + (running ? 4 * block : 0));
     check_same("RECV", t, plan->buffer_bytes[TIDE_BUF_RECV],
                4 * plan->options.recv_slots * spread_of(t) * block);
 }
@@ -156,7 +170,9 @@ static void check_reduce(tide_topology t, uint32_t rank,
     CHECK_OK(tide_plan_create(layout, t, rank, &full, &plan));
     tide_plan_get_stats(plan, &s);
     check_same("rail bytes", t, s.rail_bytes, 4 * elems * (n - 1));
-    check_same("puts", t, s.ops[TIDE_OP_PUT], blocks * g * (n - 1));
+    uint64_t width = unit_width(t, &plan->options, block);
+    check_same("puts", t, s.ops[TIDE_OP_PUT],
+               blocks * ((g + width - 1) / width) * (n - 1));
     check_same("staged bytes, and those kept", t,
                s.lane_bytes[TIDE_LANE_COPY] + kept_bytes(plan),
                full.staged ? n * g * elems * size : 0);
@@ -186,6 +202,10 @@ static void check_reduces(tide_topology t, uint32_t rank)
                 .recv_slots = 2 + (uint32_t)staged};
             check_reduce(t, rank, &options, 1);
             check_reduce(t, rank, &options, 3);
+            options.unit_bytes = 1;
+            check_reduce(t, rank, &options, 3);
+            options.unit_bytes = 1 << 20;
+            check_reduce(t, rank, &options, 1);
         }
     }
 }

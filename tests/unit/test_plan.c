@@ -85,6 +85,7 @@ static void choose_options(uint64_t *random, tide_plan_options *o)
 {
     static const uint64_t chunks[] = {0, 1, 16, 48, 100, 1000};
     static const uint64_t blocks[] = {0, 1, 64, 256, 1024, 4096};
+    static const uint64_t units[] = {0, 1, 256, 1024, 8192};
     o->push = (int)check_between(random, 0, 1);
     o->chunk_bytes = pick(random, chunks, TDI_COUNT(chunks));
     o->window = (uint32_t)check_between(random, 0, 3);
@@ -97,6 +98,7 @@ static void choose_options(uint64_t *random, tide_plan_options *o)
     o->switch_reduce = (int)check_between(random, 0, 1);
     o->block_bytes = pick(random, blocks, TDI_COUNT(blocks));
     o->recv_slots = (uint32_t)check_between(random, 0, 3);
+    o->unit_bytes = pick(random, units, TDI_COUNT(units));
 }
 
 static const test_group *choose_group(uint64_t *random, uint32_t ranks)

@@ -44,7 +44,8 @@ static void test_key_tells_options_apart(void)
         {.coll = TIDE_REDUCE_SCATTER, .staged = 1},
         {.coll = TIDE_REDUCE_SCATTER, .switch_reduce = 1},
         {.coll = TIDE_REDUCE_SCATTER, .block_bytes = 4096},
-        {.coll = TIDE_REDUCE_SCATTER, .recv_slots = 3}};
+        {.coll = TIDE_REDUCE_SCATTER, .recv_slots = 3},
+        {.coll = TIDE_REDUCE_SCATTER, .unit_bytes = 1}};
     uint64_t keys[2 * TDI_COUNT(gathers)];
     for (size_t i = 0; i < TDI_COUNT(keys); i++) {
         size_t at = i % TDI_COUNT(gathers);
@@ -126,7 +127,10 @@ static void test_golden_texts(void)
           .staged = 1,
           .switch_reduce = 1,
           .block_bytes = 128,
-          .out_dtype = TIDE_BF16}}};
+          .out_dtype = TIDE_BF16,
+          .unit_bytes = 1}},
+        {"rs_units.txt",
+         {.coll = TIDE_REDUCE_SCATTER, .staged = 1, .block_bytes = 128}}};
     for (size_t i = 0; i < TDI_COUNT(texts); i++)
         check_golden(texts[i].name, write_plan, &texts[i].options);
 }

@@ -66,6 +66,7 @@ static void test_repeats(void)
 
 /* --- One node for all ----------------------------------------------------- */
 
+/* Node 0 has a sum a unit less than nodes between others have. */
 static void compare_mirrored(tide_coll coll, tide_topology topology, int push)
 {
     tide_machine m;
@@ -82,7 +83,7 @@ static void compare_mirrored(tide_coll coll, tide_topology topology, int push)
     CHECK_OK(tide_machine_load("b200-8x400g", &m));
     double all = simulate(layout, topology, &options, &m, 0);
     double node = simulate(layout, topology, &options, &m, 1);
-    if (!(fabs(all - node) <= .03 * all))
+    if (!(fabs(all - node) <= .04 * all))
         CHECK_FAIL("%ux%u, collective %d: %g us of all ranks, %g us of one "
                    "node",
                    topology.nodes, topology.local_size, coll, all, node);

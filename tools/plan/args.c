@@ -23,6 +23,7 @@
     X(window, "W", "ag: puts in flight on a rail; 0: no pacing")               \
     X(block, "SIZE", "rs: fp32 bytes of an output block")                      \
     X(slots, "D", "rs: steps of RECV in flight")                               \
+    X(unit, "SIZE", "rs: bytes that level 1 reads at a time, at least")        \
     X(staged, "0|1",                                                           \
       "rs: stage gradients before the sum; default: the machine's")            \
     X(verify, NULL, "checks the plans of all ranks")                           \
@@ -139,6 +140,8 @@ static tdi_action apply_choice(int option, const char *value,
         return parse_size("block", value, &o->block_bytes);
     case OPT_slots:
         return tdi_args_number("slots", value, 1, 1024, &o->recv_slots);
+    case OPT_unit:
+        return parse_size("unit", value, &o->unit_bytes);
     case OPT_staged:
         return parse_flag("staged", value, &args->staged);
     default:
@@ -219,6 +222,7 @@ static tdi_action apply_option(void *context, int option, const char *value)
     case OPT_window:
     case OPT_block:
     case OPT_slots:
+    case OPT_unit:
     case OPT_staged:
         return apply_choice(option, value, args);
     default:

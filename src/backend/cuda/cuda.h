@@ -35,20 +35,42 @@ typedef struct cuda_rail {
     uint64_t waits;
 } cuda_rail;
 
-/* Copies or memory operations of one queue that are not handed over yet. Rows
- * are contiguous copies; `local` ones stay on this device. */
+/* A put over a rail, or a signal alone: `from` is NULL. */
+typedef struct cuda_send {
+    const char *from;
+    uint64_t bytes;
+    uint64_t offset; /* in the arena of `to` */
+    uint32_t to;
+} cuda_send;
+
+typedef enum cuda_work {
+    CUDA_COPIES,
+    CUDA_MEM_OPS,
+    CUDA_SENDS, /* over `rail` */
+    CUDA_WAITS, /* for `rail` */
+} cuda_work;
+
+/* Work of one kind and queue that is not handed over yet. Rows are contiguous
+ * copies; `local` ones stay on this device. */
 typedef struct cuda_batch {
+    cuda_work work;
     uint8_t queue;
+    cuda_rail *rail; /* or NULL */
     uint32_t locals;
     uint32_t strided;
     size_t rows;
     uint32_t ops;
+    uint32_t sends;
+    uint32_t waits;
     tdi_cuda_strided local[CUDA_BATCH];
     cu_batch_copy copy[CUDA_BATCH];
     cu_pointer row_dst[CUDA_BATCH];
     cu_pointer row_src[CUDA_BATCH];
     size_t row_bytes[CUDA_BATCH];
     cu_mem_op op[CUDA_BATCH];
+    cuda_send send[CUDA_BATCH];
+    nccl_wait wait[CUDA_BATCH]; /* one a peer */
+    cuda_rail_wait awaited[CUDA_BATCH];
 } cuda_batch;
 
 typedef struct cuda_flow {
@@ -211,5 +233,23 @@ tide_status tdi_cuda_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                           int64_t target);
 /* Hands over what is batched. */
 tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow);
+/* The flow's batch, for this work in this queue, with room for one more. */
+tide_status tdi_cuda_open_batch(tide_comm *comm, tdi_flow_id flow,
+                                uint8_t queue, cuda_work work, cuda_rail *rail,
+                                cuda_batch **opened);
+
+/* rails.c: to and from ranks that NCCL carries to, see cuda_over_rail. */
+tide_status tdi_cuda_rail_put(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                              const tdi_move *move);
+tide_status tdi_cuda_rail_signal(tide_comm *comm, tdi_flow_id flow,
+                                 uint8_t queue, uint32_t to);
+tide_status tdi_cuda_rail_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                               const tide_request *request,
+                               const tdi_block *wait, int64_t target);
+/* The batch's sends, or waits, at least one. */
+tide_status tdi_cuda_flush_sends(tide_comm *comm, cuda_batch *batch,
+                                 cu_stream stream);
+tide_status tdi_cuda_flush_waits(tide_comm *comm, cuda_batch *batch,
+                                 cu_stream stream);
 
 #endif

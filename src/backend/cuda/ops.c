@@ -1,7 +1,8 @@
 /*
- * Ops on streams. Neighbouring copies, and neighbouring memory operations, of
- * one queue go to the driver as one batch. A batch never crosses an op of
- * another queue or kind, so that what is queued stays in the plan's order
+ * Ops on streams. Neighbours of one kind and queue are handed over as one
+ * batch: copies, memory operations, and what NCCL carries (rails.c). A batch
+ * never crosses an op of another queue or kind, so that what is queued stays in
+ * the plan's order
  * (exec/queue.h says why that matters). The copies of a batch run in any order;
  * no plan minds (tests/unit/test_folded.c).
  */
@@ -110,9 +111,27 @@ static tide_status flush_copies(tide_comm *comm, cuda_flow *flow,
     return beside ? tdi_cuda_order(comm, &flow->join, other, stream) : TIDE_OK;
 }
 
-static bool has_copies(const cuda_batch *batch)
+static tide_status flush_mem_ops(tide_comm *comm, cuda_batch *batch,
+                                 cu_stream stream)
 {
-    return batch->locals || batch->strided || batch->rows;
+    uint32_t count = batch->ops;
+    batch->ops = 0;
+    CHECK(comm, cuda_of(comm)->cuda->mem_ops(stream, count, batch->op, 0),
+          "cuStreamBatchMemOp");
+    return TIDE_OK;
+}
+
+static bool is_empty(const cuda_batch *batch)
+{
+    return !batch->locals && !batch->strided && !batch->rows && !batch->ops &&
+           !batch->sends && !batch->waits;
+}
+
+static bool is_full(const cuda_batch *batch)
+{
+    return batch->locals == CUDA_BATCH || batch->strided == CUDA_BATCH ||
+           batch->rows + FEW_ROWS > CUDA_BATCH || batch->ops == CUDA_BATCH ||
+           batch->sends == CUDA_BATCH || batch->waits == CUDA_BATCH;
 }
 
 tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
@@ -120,28 +139,33 @@ tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
     cuda_flow *of = &cuda_of(comm)->flows[flow];
     cuda_batch *batch = &of->batch;
     cu_stream stream;
-    uint32_t ops = batch->ops;
-    if (!ops && !has_copies(batch))
+    if (is_empty(batch))
         return TIDE_OK;
     TDI_TRY(tdi_cuda_stream(comm, flow, batch->queue, &stream));
-    batch->ops = 0;
-    if (ops)
-        CHECK(comm, cuda_of(comm)->cuda->mem_ops(stream, ops, batch->op, 0),
-              "cuStreamBatchMemOp");
-    return flush_copies(comm, of, stream);
+    switch (batch->work) {
+    case CUDA_COPIES:
+        return flush_copies(comm, of, stream);
+    case CUDA_MEM_OPS:
+        return flush_mem_ops(comm, batch, stream);
+    case CUDA_SENDS:
+        return tdi_cuda_flush_sends(comm, batch, stream);
+    case CUDA_WAITS:
+        return tdi_cuda_flush_waits(comm, batch, stream);
+    }
+    return TIDE_OK;
 }
 
-/* A batch of this queue with room for one more copy or memory operation. */
-static tide_status open_batch(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
-                              bool for_copies, cuda_batch **opened)
+tide_status tdi_cuda_open_batch(tide_comm *comm, tdi_flow_id flow,
+                                uint8_t queue, cuda_work work, cuda_rail *rail,
+                                cuda_batch **opened)
 {
     cuda_batch *batch = &cuda_of(comm)->flows[flow].batch;
-    bool other = for_copies ? batch->ops > 0 : has_copies(batch);
-    bool full = batch->locals == CUDA_BATCH || batch->strided == CUDA_BATCH ||
-                batch->rows + FEW_ROWS > CUDA_BATCH || batch->ops == CUDA_BATCH;
-    if (batch->queue != queue || other || full)
+    if (batch->queue != queue || batch->work != work || batch->rail != rail ||
+        is_full(batch))
         TDI_TRY(tdi_cuda_flush(comm, flow));
     batch->queue = queue;
+    batch->work = work;
+    batch->rail = rail;
     *opened = batch;
     return TIDE_OK;
 }
@@ -151,7 +175,7 @@ static tide_status add_mem_op(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                               uint64_t value)
 {
     cuda_batch *batch;
-    TDI_TRY(open_batch(comm, flow, queue, false, &batch));
+    TDI_TRY(tdi_cuda_open_batch(comm, flow, queue, CUDA_MEM_OPS, NULL, &batch));
     batch->op[batch->ops++] = (cu_mem_op){.operation = operation,
                                           .address = address,
                                           .value = value,
@@ -228,7 +252,7 @@ tide_status tdi_cuda_copy(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                         "rank %u: a copy between rank %d and rank %d, which is "
                         "out of reach",
                         comm->rank, move->src.rank, move->dst.rank);
-    TDI_TRY(open_batch(comm, flow, queue, true, &batch));
+    TDI_TRY(tdi_cuda_open_batch(comm, flow, queue, CUDA_COPIES, NULL, &batch));
     bool inside = is_here(comm, &move->src) && is_here(comm, &move->dst);
     if (inside && cuda_of(comm)->own_kernel)
         add_local(batch, move);
@@ -306,127 +330,22 @@ static tide_status signal_cell(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                       ++*sent);
 }
 
-static tide_status signal_rail(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
-                               uint32_t to)
-{
-    cuda_state *cuda = cuda_of(comm);
-    cu_stream stream;
-    TDI_TRY(tdi_cuda_flush(comm, flow));
-    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
-    return tdi_nccl_check(cuda->nccl,
-                          cuda->nccl->signal((int)to, 0, 0, 0,
-                                             cuda->flows[flow].control.comm,
-                                             stream),
-                          comm->rank, "ncclSignal");
-}
-
 tide_status tdi_cuda_signal(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                             uint32_t to, tide_channel channel)
 {
     if (cuda_over_rail(comm, to))
-        return signal_rail(comm, flow, queue, to);
+        return tdi_cuda_rail_signal(comm, flow, queue, to);
     return signal_cell(comm, flow, queue, to, channel);
 }
 
 tide_status tdi_cuda_put(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                          const tdi_move *move, tide_channel channel)
 {
-    cuda_state *cuda = cuda_of(comm);
-    const cuda_rail *rail = &cuda->flows[flow].data;
     uint32_t to = (uint32_t)move->dst.rank;
-    cu_stream stream;
-    if (!cuda_over_rail(comm, to)) {
-        TDI_TRY(tdi_cuda_copy(comm, flow, queue, move));
-        return signal_cell(comm, flow, queue, to, channel);
-    }
-    if (move->dst.offset + move->width > comm->arena_bytes)
-        return tdi_fail(TIDE_ERR_PLAN,
-                        "rank %u: a put of %llu bytes to offset %llu of rank "
-                        "%u ends outside its arena of %llu bytes",
-                        comm->rank, (unsigned long long)move->width,
-                        (unsigned long long)move->dst.offset, to,
-                        (unsigned long long)comm->arena_bytes);
-    TDI_TRY(tdi_cuda_flush(comm, flow));
-    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
-    return tdi_nccl_check(cuda->nccl,
-                          cuda->nccl->put_signal(move->src.pointer, move->width,
-                                                 NCCL_INT8, (int)to,
-                                                 rail->window, move->dst.offset,
-                                                 0, 0, 0, rail->comm, stream),
-                          comm->rank, "ncclPutSignal");
-}
-
-static uint64_t expected(const tide_request *request, uint32_t from,
-                         tide_channel channel)
-{
-    const tide_plan *plan = request->bound->plan;
-    for (uint32_t i = 0; i < plan->expect_count; i++)
-        if (plan->expects[i].source == (int32_t)from &&
-            plan->expects[i].channel == channel)
-            return plan->expects[i].total;
-    return 0;
-}
-
-/* OPEN and CREDIT share a counter. Within a call a rank says OPEN first, and
- * calls follow one another on a communicator: so a wait for OPEN has the
- * CREDITs of earlier calls before it, one for CREDIT the call's OPEN, too. */
-static int64_t control_target(const tide_comm *comm,
-                              const tide_request *request,
-                              const tdi_block *wait, int64_t target)
-{
-    bool is_open = wait->channel == TIDE_CH_OPEN;
-    tide_channel other = is_open ? TIDE_CH_CREDIT : TIDE_CH_OPEN;
-    int64_t before =
-        (int64_t)request->base[other * cuda_ranks(comm) + wait->from];
-    if (!is_open)
-        before += (int64_t)expected(request, wait->from, other);
-    return target + before;
-}
-
-/* For messages: NCCL does not tell which of its waits is not met. */
-static tide_status note_rail_wait(tide_comm *comm, cuda_rail *rail,
-                                  const tdi_block *wait, int64_t target,
-                                  cu_stream stream)
-{
-    cuda_state *cuda = cuda_of(comm);
-    cuda_rail_wait *note = &rail->wait[rail->waits++ % CUDA_RAIL_WAITS];
-    pthread_mutex_lock(&cuda->rail_lock);
-    cu_result result = CU_OK;
-    if (!note->passed)
-        result = cuda->cuda->event_create(&note->passed, CU_EVENT_NO_TIMING);
-    note->from = wait->from;
-    note->channel = wait->channel;
-    note->target = target;
-    if (!result)
-        result = cuda->cuda->event_record(note->passed, stream);
-    pthread_mutex_unlock(&cuda->rail_lock);
-    CHECK(comm, result, "an event behind a wait for a rail");
-    return TIDE_OK;
-}
-
-static tide_status wait_rail(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
-                             const tide_request *request, const tdi_block *wait,
-                             int64_t target)
-{
-    cuda_state *cuda = cuda_of(comm);
-    bool is_data = wait->channel == TIDE_CH_RAIL;
-    cuda_rail *rail =
-        is_data ? &cuda->flows[flow].data : &cuda->flows[flow].control;
-    const int64_t plain_target = target;
-    if (!is_data)
-        target = control_target(comm, request, wait, target);
-    int64_t count = target - (int64_t)rail->waited[wait->from];
-    nccl_wait asked = {.count = (int)count, .peer = (int)wait->from};
-    cu_stream stream;
-    if (count <= 0)
-        return TIDE_OK;
-    rail->waited[wait->from] = (uint64_t)target;
-    TDI_TRY(tdi_cuda_flush(comm, flow));
-    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
-    TDI_TRY(tdi_nccl_check(
-        cuda->nccl, cuda->nccl->wait_signal(1, &asked, rail->comm, stream),
-        comm->rank, "ncclWaitSignal"));
-    return note_rail_wait(comm, rail, wait, plain_target, stream);
+    if (cuda_over_rail(comm, to))
+        return tdi_cuda_rail_put(comm, flow, queue, move);
+    TDI_TRY(tdi_cuda_copy(comm, flow, queue, move));
+    return signal_cell(comm, flow, queue, to, channel);
 }
 
 tide_status tdi_cuda_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
@@ -436,7 +355,7 @@ tide_status tdi_cuda_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
     if (target <= 0)
         return TIDE_OK;
     if (cuda_over_rail(comm, wait->from))
-        return wait_rail(comm, flow, queue, request, wait, target);
+        return tdi_cuda_rail_wait(comm, flow, queue, request, wait, target);
     return add_mem_op(
         comm, flow, queue, CU_OP_WAIT_64,
         cell_address(comm, comm->rank, flow, wait->channel, wait->from),

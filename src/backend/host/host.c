@@ -60,6 +60,7 @@ static tide_status open_host(tide_comm *comm, const tide_bootstrap *bootstrap,
         return tdi_fail(TIDE_ERR_MEMORY, "no memory for the host backend");
     comm->state = host;
     comm->block_bytes = block_bytes;
+    comm->unit_bytes = 1; /* sub-slice by sub-slice: calls cost nothing here */
     if (!comm->arena_bytes)
         comm->arena_bytes = arena_bytes;
     TDI_TRY(tdi_node_open(comm, bootstrap, machines, comm->arena_bytes));
