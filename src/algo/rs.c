@@ -86,15 +86,21 @@ uint64_t tdi_rs_recv_at(const tdi_builder *b, const tdi_rs *rs, uint32_t step,
            sizeof(float);
 }
 
-/* As even as can be, so that each reads unit_bytes where there is so much. */
+/* As even as can be, so that each reads unit_bytes where there is so much; not
+ * of crumbs, whose copies are so many that sums had better run beside them. */
 static uint32_t choose_width(const tdi_builder *b, const tdi_rs *rs)
 {
+    enum { MOST_PARAMS = 64 };
     uint64_t size = b->topology.local_size;
+    uint64_t slices = tdi_max(rs->blocks, 1) * size;
+    uint64_t params = tdi_ceil_div(tide_layout_count(b->layout), slices);
     uint64_t read = rs->piece * rs->grad_size * rs->targets * size;
     if (b->topology.nodes == 1)
         return 1;
     uint64_t wanted = tdi_ceil_div(b->options->unit_bytes, tdi_max(read, 1));
-    uint64_t units = tdi_ceil_div(size, tdi_min(wanted, size));
+    uint64_t most = tdi_min(tdi_max(MOST_PARAMS / tdi_max(params, 1), 1), size);
+    uint64_t units =
+        tdi_max(size / tdi_min(wanted, size), tdi_ceil_div(size, most));
     return (uint32_t)tdi_ceil_div(size, units);
 }
 

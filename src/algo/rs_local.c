@@ -77,6 +77,11 @@ static void begin_pieces(const tdi_builder *b, const column *c,
                      c->span.first, c->span.last);
 }
 
+static bool is_destination(const unit *u, uint32_t node)
+{
+    return node >= u->nodes.first && node - u->nodes.first < u->nodes.count;
+}
+
 /* --- Staging ------------------------------------------------------------ */
 
 /* Elements of a gradient between what it has for one node and for the next. */
@@ -93,8 +98,8 @@ static uint64_t least_read(const tdi_builder *b, const unit *u, const column *c,
     enum { LONG = 16 << 20, COLUMN = 2 << 20 };
     if (piece->elems < c->span.last - c->span.first)
         return LONG;
-    bool alone =
-        b->topology.nodes == 1 || (u->count == 1 && u->nodes.count <= 2);
+    uint32_t columns = u->count * (u->nodes.count - is_destination(u, b->node));
+    bool alone = b->topology.nodes == 1 || columns <= 1;
     return alone ? 0 : COLUMN;
 }
 
@@ -307,11 +312,6 @@ static void sum_column(tdi_builder *b, tdi_rs *rs, const unit *u,
         add_sum(b, rs, u, held);
         *held = p;
     }
-}
-
-static bool is_destination(const unit *u, uint32_t node)
-{
-    return node >= u->nodes.first && node - u->nodes.first < u->nodes.count;
 }
 
 static void sum_unit(tdi_builder *b, tdi_rs *rs, const unit *u)

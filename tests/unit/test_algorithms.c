@@ -117,7 +117,7 @@ static uint64_t unit_width(tide_topology t, const tide_plan_options *o,
     uint64_t wanted = (o->unit_bytes + read - 1) / read;
     if (t.nodes == 1)
         return 1;
-    uint64_t units = wanted >= g ? 1 : (g + wanted - 1) / wanted;
+    uint64_t units = wanted >= g ? 1 : g / wanted;
     return (g + units - 1) / units;
 }
 

@@ -37,8 +37,8 @@ static void choose_options(const tdi_plan_args *args,
         args->staged < 0 ? !machine || machine->staged > 0 : args->staged;
     if (machine && !to->block_bytes)
         to->block_bytes = (uint64_t)machine->block_kib << 10;
-    if (machine && machine->cores > 0 && !to->unit_bytes)
-        to->unit_bytes = 1; /* as the host backend has it */
+    if (machine && !to->unit_bytes) /* as the host backend has it, or default */
+        to->unit_bytes = machine->cores > 0;
 }
 
 tide_status tdi_case_create(const tdi_plan_args *args,

@@ -83,7 +83,8 @@ static tide_status predict(const block *b, tide_coll coll, tide_variant variant,
                                  .switch_reduce = multicast,
                                  .staged = b->machine->staged > 0,
                                  .block_bytes = (uint64_t)b->machine->block_kib
-                                                << 10};
+                                                << 10,
+                                 .unit_bytes = b->machine->cores > 0};
     return tide_predict(b->layout, b->topology, &options, variant, b->machine,
                         to);
 }

@@ -47,7 +47,6 @@ typedef enum cuda_work {
     CUDA_COPIES,
     CUDA_MEM_OPS,
     CUDA_SENDS, /* over `rail` */
-    CUDA_WAITS, /* for `rail` */
 } cuda_work;
 
 /* Work of one kind and queue that is not handed over yet. Rows are contiguous
@@ -61,7 +60,6 @@ typedef struct cuda_batch {
     size_t rows;
     uint32_t ops;
     uint32_t sends;
-    uint32_t waits;
     tdi_cuda_strided local[CUDA_BATCH];
     cu_batch_copy copy[CUDA_BATCH];
     cu_pointer row_dst[CUDA_BATCH];
@@ -69,8 +67,6 @@ typedef struct cuda_batch {
     size_t row_bytes[CUDA_BATCH];
     cu_mem_op op[CUDA_BATCH];
     cuda_send send[CUDA_BATCH];
-    nccl_wait wait[CUDA_BATCH]; /* one a peer */
-    cuda_rail_wait awaited[CUDA_BATCH];
 } cuda_batch;
 
 typedef struct cuda_flow {
@@ -246,10 +242,8 @@ tide_status tdi_cuda_rail_signal(tide_comm *comm, tdi_flow_id flow,
 tide_status tdi_cuda_rail_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
                                const tide_request *request,
                                const tdi_block *wait, int64_t target);
-/* The batch's sends, or waits, at least one. */
+/* The batch's sends, at least one. */
 tide_status tdi_cuda_flush_sends(tide_comm *comm, cuda_batch *batch,
-                                 cu_stream stream);
-tide_status tdi_cuda_flush_waits(tide_comm *comm, cuda_batch *batch,
                                  cu_stream stream);
 
 #endif

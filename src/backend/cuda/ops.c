@@ -2,9 +2,8 @@
  * Ops on streams. Neighbours of one kind and queue are handed over as one
  * batch: copies, memory operations, and what NCCL carries (rails.c). A batch
  * never crosses an op of another queue or kind, so that what is queued stays in
- * the plan's order
- * (exec/queue.h says why that matters). The copies of a batch run in any order;
- * no plan minds (tests/unit/test_folded.c).
+ * the plan's order (exec/queue.h says why that matters). The copies of a batch
+ * run in any order; no plan minds (tests/unit/test_folded.c).
  */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/load.h"
@@ -124,14 +123,14 @@ static tide_status flush_mem_ops(tide_comm *comm, cuda_batch *batch,
 static bool is_empty(const cuda_batch *batch)
 {
     return !batch->locals && !batch->strided && !batch->rows && !batch->ops &&
-           !batch->sends && !batch->waits;
+           !batch->sends;
 }
 
 static bool is_full(const cuda_batch *batch)
 {
     return batch->locals == CUDA_BATCH || batch->strided == CUDA_BATCH ||
            batch->rows + FEW_ROWS > CUDA_BATCH || batch->ops == CUDA_BATCH ||
-           batch->sends == CUDA_BATCH || batch->waits == CUDA_BATCH;
+           batch->sends == CUDA_BATCH;
 }
 
 tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
@@ -149,8 +148,6 @@ tide_status tdi_cuda_flush(tide_comm *comm, tdi_flow_id flow)
         return flush_mem_ops(comm, batch, stream);
     case CUDA_SENDS:
         return tdi_cuda_flush_sends(comm, batch, stream);
-    case CUDA_WAITS:
-        return tdi_cuda_flush_waits(comm, batch, stream);
     }
     return TIDE_OK;
 }

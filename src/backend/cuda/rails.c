@@ -1,8 +1,8 @@
 /*
  * What NCCL carries to and from ranks of other nodes. A call of NCCL costs the
- * host 10 to 15 us however much it does (docs/performance.md): neighbouring
- * puts, or signals, are one group of NCCL, which sends them side by side, and
- * neighbouring waits are one wait for several peers.
+ * host 8 to 15 us (docs/performance.md), so neighbouring puts, or signals, are
+ * one group of NCCL, which sends them side by side. Waits go one by one: of a
+ * wait for several peers no one could tell which of them is late.
  */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/load.h"
@@ -25,6 +25,9 @@ tide_status tdi_cuda_rail_put(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
 {
     uint32_t to = (uint32_t)move->dst.rank;
     cuda_batch *batch;
+    if (!move->src.pointer)
+        return tdi_fail(TIDE_ERR_PLAN, "rank %u: a put to rank %u from nowhere",
+                        comm->rank, to);
     if (move->dst.offset + move->width > comm->arena_bytes)
         return tdi_fail(TIDE_ERR_PLAN,
                         "rank %u: a put of %llu bytes to offset %llu of rank "
@@ -104,42 +107,10 @@ static int64_t control_target(const tide_comm *comm,
     return target + before;
 }
 
-static bool awaits(const cuda_batch *batch, uint32_t from)
-{
-    uint32_t i = 0;
-    while (i < batch->waits && batch->awaited[i].from != from)
-        i++;
-    return i < batch->waits;
-}
-
-tide_status tdi_cuda_rail_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
-                               const tide_request *request,
-                               const tdi_block *wait, int64_t target)
-{
-    bool is_data = wait->channel == TIDE_CH_RAIL;
-    cuda_flow *of = &cuda_of(comm)->flows[flow];
-    cuda_rail *rail = is_data ? &of->data : &of->control;
-    const int64_t plain_target = target;
-    if (!is_data)
-        target = control_target(comm, request, wait, target);
-    int64_t count = target - (int64_t)rail->waited[wait->from];
-    cuda_batch *batch;
-    if (count <= 0)
-        return TIDE_OK;
-    rail->waited[wait->from] = (uint64_t)target;
-    TDI_TRY(tdi_cuda_open_batch(comm, flow, queue, CUDA_WAITS, rail, &batch));
-    if (awaits(batch, wait->from)) /* NCCL is told of a peer once in a call */
-        TDI_TRY(tdi_cuda_flush(comm, flow));
-    batch->wait[batch->waits] =
-        (nccl_wait){.count = (int)count, .peer = (int)wait->from};
-    batch->awaited[batch->waits++] = (cuda_rail_wait){
-        .from = wait->from, .channel = wait->channel, .target = plain_target};
-    return TIDE_OK;
-}
-
 /* For messages: NCCL does not tell which of its waits is not met. */
 static tide_status note_wait(tide_comm *comm, cuda_rail *rail,
-                             const cuda_rail_wait *awaited, cu_stream stream)
+                             const tdi_block *wait, int64_t target,
+                             cu_stream stream)
 {
     cuda_state *cuda = cuda_of(comm);
     cuda_rail_wait *note = &rail->wait[rail->waits++ % CUDA_RAIL_WAITS];
@@ -147,9 +118,9 @@ static tide_status note_wait(tide_comm *comm, cuda_rail *rail,
     cu_result result = CU_OK;
     if (!note->passed)
         result = cuda->cuda->event_create(&note->passed, CU_EVENT_NO_TIMING);
-    note->from = awaited->from;
-    note->channel = awaited->channel;
-    note->target = awaited->target;
+    note->from = wait->from;
+    note->channel = wait->channel;
+    note->target = target;
     if (!result)
         result = cuda->cuda->event_record(note->passed, stream);
     pthread_mutex_unlock(&cuda->rail_lock);
@@ -157,17 +128,27 @@ static tide_status note_wait(tide_comm *comm, cuda_rail *rail,
                           "an event behind a wait for a rail");
 }
 
-tide_status tdi_cuda_flush_waits(tide_comm *comm, cuda_batch *batch,
-                                 cu_stream stream)
+tide_status tdi_cuda_rail_wait(tide_comm *comm, tdi_flow_id flow, uint8_t queue,
+                               const tide_request *request,
+                               const tdi_block *wait, int64_t target)
 {
     const tdi_nccl_api *nccl = cuda_of(comm)->nccl;
-    uint32_t count = batch->waits;
-    batch->waits = 0;
-    TDI_TRY(tdi_nccl_check(
-        nccl,
-        nccl->wait_signal((int)count, batch->wait, batch->rail->comm, stream),
-        comm->rank, "ncclWaitSignal"));
-    for (uint32_t i = 0; i < count; i++)
-        TDI_TRY(note_wait(comm, batch->rail, &batch->awaited[i], stream));
-    return TIDE_OK;
+    bool is_data = wait->channel == TIDE_CH_RAIL;
+    cuda_flow *of = &cuda_of(comm)->flows[flow];
+    cuda_rail *rail = is_data ? &of->data : &of->control;
+    const int64_t plain_target = target;
+    if (!is_data)
+        target = control_target(comm, request, wait, target);
+    int64_t count = target - (int64_t)rail->waited[wait->from];
+    nccl_wait asked = {.count = (int)count, .peer = (int)wait->from};
+    cu_stream stream;
+    if (count <= 0)
+        return TIDE_OK;
+    rail->waited[wait->from] = (uint64_t)target;
+    TDI_TRY(tdi_cuda_flush(comm, flow));
+    TDI_TRY(tdi_cuda_stream(comm, flow, queue, &stream));
+    TDI_TRY(tdi_nccl_check(nccl,
+                           nccl->wait_signal(1, &asked, rail->comm, stream),
+                           comm->rank, "ncclWaitSignal"));
+    return note_wait(comm, rail, wait, plain_target, stream);
 }
