@@ -33,6 +33,11 @@ typedef struct tdi_nodes { /* consecutive nodes */
     uint32_t count;
 } tdi_nodes;
 
+static inline bool tdi_nodes_have(tdi_nodes nodes, uint32_t node)
+{
+    return node >= nodes.first && node - nodes.first < nodes.count;
+}
+
 typedef struct tdi_rs {
     uint64_t block;   /* E: elements, a multiple of 16 G */
     uint64_t piece;   /* Q: elements of a sub-slice, at most */

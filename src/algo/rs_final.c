@@ -61,15 +61,10 @@ static int64_t count_puts(const tdi_builder *b, const tdi_rs *rs, uint32_t k)
                      tdi_ceil_div(tdi_rs_slices(b, rs, k), rs->width));
 }
 
-static bool has_node(tdi_nodes nodes, uint32_t node)
-{
-    return node >= nodes.first && node < nodes.first + nodes.count;
-}
-
 static void await_step(tdi_builder *b, const tdi_rs *rs, uint32_t step)
 {
     tdi_nodes from = step_sources(b, rs, step);
-    if (has_node(from, b->node))
+    if (tdi_nodes_have(from, b->node))
         tdi_add_after(b, TIDE_LANE_RECV, rs->own_sum);
     for (uint32_t i = 0; i < from.count; i++) {
         uint32_t node = from.first + i;

@@ -77,11 +77,6 @@ static void begin_pieces(const tdi_builder *b, const column *c,
                      c->span.first, c->span.last);
 }
 
-static bool is_destination(const unit *u, uint32_t node)
-{
-    return node >= u->nodes.first && node - u->nodes.first < u->nodes.count;
-}
-
 /* --- Staging ------------------------------------------------------------ */
 
 /* Elements of a gradient between what it has for one node and for the next. */
@@ -98,7 +93,8 @@ static uint64_t least_read(const tdi_builder *b, const unit *u, const column *c,
     enum { LONG = 16 << 20, COLUMN = 2 << 20 };
     if (piece->elems < c->span.last - c->span.first)
         return LONG;
-    uint32_t columns = u->count * (u->nodes.count - is_destination(u, b->node));
+    uint32_t columns =
+        u->count * (u->nodes.count - tdi_nodes_have(u->nodes, b->node));
     bool alone = b->topology.nodes == 1 || columns <= 1;
     return alone ? 0 : COLUMN;
 }
@@ -318,7 +314,7 @@ static void sum_unit(tdi_builder *b, tdi_rs *rs, const unit *u)
 {
     part held = {0};
     tdi_add_after(b, TIDE_LANE_SUM, rs->unit_sent[u->half]);
-    if (b->topology.nodes > 1 && is_destination(u, b->node))
+    if (b->topology.nodes > 1 && tdi_nodes_have(u->nodes, b->node))
         tdi_add_after(b, TIDE_LANE_SUM,
                       rs->slot_open[u->step % b->options->recv_slots]);
     for (uint32_t n = 0; n < u->nodes.count; n++) {
@@ -353,11 +349,10 @@ static uint32_t node_in_turn(const tdi_builder *b, const unit *u, uint32_t n)
     return u->nodes.first + (b->node + n) % u->nodes.count;
 }
 
-/* Credits, the edge and puts each side by side: a backend can queue them
- * together. */
+/* Puts stand side by side: a backend can queue them together. */
 static void put_unit(tdi_builder *b, tdi_rs *rs, const unit *u)
 {
-    if (u->nodes.count == is_destination(u, b->node))
+    if (u->nodes.count == tdi_nodes_have(u->nodes, b->node))
         return;
     for (uint32_t n = 0; !u->t && n < u->nodes.count; n++) {
         uint32_t m = node_in_turn(b, u, n);
